@@ -1,0 +1,157 @@
+"""The step plan: plain data that executors replay and `snplan verify` checks (docs/design.md, "The plan file")."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+FORMAT = 1
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all plan records: frozen, unknown keys refused."""
+
+
+class ModelRef(_Record):
+    """The model that the plan was made from: file name without folder, and sha256 of its bytes."""
+
+    sha256: str
+    name: str
+
+
+class PlanTensor(_Record):
+    """A logical value; `bytes` is exact, not rounded to the granule."""
+
+    name: str
+    dtype: str
+    shape: list[int]
+    bytes: int
+    role: str
+
+
+class PlanOp(_Record):
+    """One op of the step; `inputs` name the tensors that hold the bytes (views are resolved)."""
+
+    name: str
+    kind: str
+    phase: str
+    inputs: list[str]
+    outputs: list[str]
+    attrs: dict[str, Any]
+    nodes: list[str]
+    rng: int | None
+
+
+class Extent(_Record):
+    """Bytes at an offset: a buffer of the device arena, or a slot of the pinned host arena."""
+
+    id: int
+    offset: int
+    bytes: int
+
+
+class Place(_Record, omit_defaults=True):
+    """Where a tensor is: a buffer or a slot."""
+
+    tensor: str
+    buffer: int | None = None
+    slot: int | None = None
+
+
+class Persistent(_Record, omit_defaults=True):
+    """Where the value that `tensor` has for the next step is when this step ends."""
+
+    tensor: str
+    becomes: str
+    buffer: int | None = None
+    slot: int | None = None
+
+
+class Alloc(_Record, tag="alloc", tag_field="kind"):
+    """The buffer's live interval begins."""
+
+    buffer: int
+
+
+class Free(_Record, tag="free", tag_field="kind"):
+    """The buffer's live interval ends."""
+
+    buffer: int
+
+
+class Run(_Record, tag="run", tag_field="kind"):
+    """First execution of an op."""
+
+    op: str
+    reads: list[tuple[str, int]]
+    writes: list[tuple[str, int]]
+    after: list[int]
+    stream: str = "compute"
+
+
+class Recompute(_Record, tag="recompute", tag_field="kind"):
+    """A further execution of a forward op."""
+
+    op: str
+    reads: list[tuple[str, int]]
+    writes: list[tuple[str, int]]
+    after: list[int]
+    stream: str = "compute"
+
+
+class Algorithm(_Record, tag="algorithm", tag_field="kind"):
+    """The engine for the op's next execution, and the buffer that is its workspace."""
+
+    op: str
+    engine: int
+    workspace: int | None
+
+
+class Offload(_Record, tag="offload", tag_field="kind"):
+    """Copy a tensor from its buffer to a host slot."""
+
+    tensor: str
+    buffer: int
+    slot: int
+    after: list[int]
+    stream: str = "d2h"
+
+
+class Prefetch(_Record, tag="prefetch", tag_field="kind"):
+    """Copy a tensor from a host slot to a buffer."""
+
+    tensor: str
+    slot: int
+    buffer: int
+    after: list[int]
+    stream: str = "h2d"
+
+
+Action: TypeAlias = Alloc | Free | Run | Recompute | Algorithm | Offload | Prefetch
+
+
+class StepPlan(_Record):
+    """One training step, every byte and every action of it."""
+
+    format: int
+    snplan_version: str
+    model: ModelRef
+    options: dict[str, Any]
+    device: dict[str, Any]
+    budget_bytes: int
+    reserve_bytes: int
+    arena_bytes: int
+    peak_live_bytes: int
+    host_arena_bytes: int
+    step_time_us: int
+    lower_bound_us: int
+    floor_bytes: int
+    tensors: list[PlanTensor]
+    ops: list[PlanOp]
+    buffers: list[Extent]
+    slots: list[Extent]
+    resident: list[Place]
+    persistent: list[Persistent]
+    outputs: list[Place]
+    actions: list[Action]
