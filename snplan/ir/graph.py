@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -82,17 +82,18 @@ def problems(graph: Graph) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Forward:
-    """An imported model: its forward graph before differentiation.
+    """An imported model before differentiation, pruned to what its `graph.outputs` need.
 
-    `graph.ops` may contain ops of kind "view". `values` says where executors find the values of sources that are not
-    inputs: the name of the initializer (or light weight). `bn_states` maps a running statistic to its updated tensor.
+    `graph.ops` may hold ops of kind "view", and `batch_norm_update` ops of phase update. `inputs` are the sources that a
+    user feeds; `initializers` those whose values are in the model (float ones may turn out to be parameters).
+    `state_updates` maps a running statistic to the tensor that holds its value after the step.
     """
 
     graph: Graph
-    loss: str | None
     inputs: tuple[str, ...]
-    parameters: tuple[str, ...]
+    initializers: tuple[str, ...]
     state_updates: Mapping[str, str]
+    loss: str | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -110,7 +111,6 @@ class Step:
     gradients: Mapping[str, str]
     becomes: Mapping[str, str]
     warnings: tuple[str, ...] = ()
-    notes: Mapping[str, str] = field(default_factory=dict)
 
 
 def fresh_name(base: str, taken: Iterable[str] | Mapping[str, object]) -> str:
