@@ -7,13 +7,11 @@ tests. Reshape targets copy the batch dimension, so that a model can be re-bound
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
-
-from snplan.models.options import OptionValue
 
 OPSET = 20
 IR_VERSION = 10
@@ -21,6 +19,7 @@ LIGHT_ELEMENTS = 64
 """A light model keeps weights of up to this many elements."""
 
 Shape = tuple[int, ...]
+Attribute = int | float | str | Sequence[int]
 
 
 class GraphBuilder:
@@ -90,7 +89,7 @@ class GraphBuilder:
         return self._initializer(self.fresh(name), np.asarray(value, np.int64))
 
     def weight(self, name: str, shape: Shape, *, std: float = 0.0, fill: float = 0.0) -> str:
-        """A new float32 weight of this name as it stands: uniform around 0 with this deviation, or all `fill` when `std` is 0.
+        """A new float32 weight of exactly this name: uniform around 0 with this deviation, or all `fill` without one.
 
         Each weight has its own random stream, keyed by the seed and its index. In a light model a large weight is a
         constant of the value `std**2`: about one over its fan-in, so that a sum of products keeps its scale.
@@ -107,27 +106,20 @@ class GraphBuilder:
         return self._initializer(name, values)
 
     def node(
-        self, kind: str, inputs: Sequence[str], shape: Shape, *, name: str | None = None, **attrs: OptionValue | str | None
+        self, kind: str, inputs: Sequence[str], shape: Shape, *, name: str | None = None, **attrs: Attribute | None
     ) -> str:
-        """The single output of a new node, named as the node. Attributes that are None are left out."""
-        return self.nodes(kind, inputs, [("", shape)], name=name, **attrs)[0]
+        """The only output of a new node. Attributes that are None are left out."""
+        return self.emit(kind, inputs, {self.fresh(name or kind.lower()): shape}, **attrs)
 
-    def nodes(
-        self,
-        kind: str,
-        inputs: Sequence[str],
-        outputs: Sequence[tuple[str, Shape]],
-        *,
-        name: str | None = None,
-        **attrs: OptionValue | str | None,
-    ) -> list[str]:
-        """The outputs of a new node, each given by the suffix behind the node's name and its shape."""
-        full = self.fresh(name or kind.lower())
-        tensors = [full + suffix for suffix, _ in outputs]
-        self._shapes.update(zip(tensors, (shape for _, shape in outputs), strict=True))
-        present = {key: value for key, value in attrs.items() if value is not None}
-        self._nodes.append(helper.make_node(kind, inputs, tensors, full, **present))
-        return tensors
+    def emit(self, kind: str, inputs: Sequence[str], outputs: Mapping[str, Shape], **attrs: Attribute | None) -> str:
+        """The first output of a new node, which is also the node's name; the names come from `fresh`."""
+        self._shapes.update(outputs)
+        first = next(iter(outputs))
+        node = helper.make_node(kind, inputs, list(outputs), first)
+        present = ((key, value) for key, value in sorted(attrs.items()) if value is not None)
+        node.attribute.extend(helper.make_attribute(key, value) for key, value in present)
+        self._nodes.append(node)
+        return first
 
     def model(self) -> ModelProto:
         """The finished model. Nodes are in the order written, which is topological."""

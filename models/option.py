@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-type_names = {bool: "true or false", int: "an integer", float: "a number", tuple: "integers separated by commas"}
+TYPE_NAMES = {bool: "true or false", int: "an integer", float: "a number", tuple: "integers separated by commas"}
 
 OptionValue = bool | int | float | tuple[int, ...]
 
@@ -20,10 +20,10 @@ class Option:
     below: float | None = None
 
     def read(self, name: str, value: object) -> OptionValue:
-        """The value as this option's type; text is parsed. Raises ValueError when it is no such value or out of range."""
+        """The value as this option's type; text is parsed. Raises ValueError on another type or out of range."""
         parsed = _parse(type(self.default), value)
         if parsed is None:
-            raise ValueError(f"option {name} is {value!r}; it takes {type_names[type(self.default)]}")
+            raise ValueError(f"option {name} is {value!r}; it takes {TYPE_NAMES[type(self.default)]}")
         if not isinstance(parsed, bool):
             self._check_range(name, parsed)
         return parsed
@@ -37,7 +37,7 @@ class Option:
 
 
 def read_all(model: str, declared: Mapping[str, Option], given: Mapping[str, object]) -> dict[str, OptionValue]:
-    """Every declared option with the given value or its default. Raises ValueError on an unknown name, listing the valid ones."""
+    """Every declared option with its given value or its default. Raises ValueError on an unknown name."""
     for name in given:
         if name not in declared:
             raise ValueError(f"model {model} has no option {name!r}; its options are {', '.join(declared) or 'none'}")
