@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from onnx import TensorProto
-
 from snplan.models.layers import Network
 
 
@@ -21,9 +19,9 @@ def finish(net: Network, logits: str, *, loss: bool) -> None:
 def _cross_entropy(net: Network, logits: str) -> str:
     shape = net.shape(logits)
     if len(shape) != 3:
-        target = net.input("target", (shape[0], *shape[2:]), TensorProto.INT64)
+        target = net.token_input("target", (shape[0], *shape[2:]))
         return net.node("SoftmaxCrossEntropyLoss", [logits, target], (), name="loss", reduction="mean")
-    target = net.input("target", shape[:2], TensorProto.INT64)
+    target = net.token_input("target", shape[:2])
     # The operator wants the classes in axis 1; one row a token costs no transpose.
     rows = [net.reshape(logits, (-1, shape[2])), net.reshape(target, (-1,))]
     return net.node("SoftmaxCrossEntropyLoss", rows, (), name="loss", reduction="mean")

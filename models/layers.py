@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from onnx import TensorProto
 
 from snplan.models.builder import GraphBuilder, Shape
 
@@ -14,6 +15,10 @@ Pair = int | tuple[int, int]
 
 class Network(GraphBuilder):
     """A graph builder with layers; each returns its output's name. Images are [batch, channels, height, width]."""
+
+    def token_input(self, name: str, shape: Shape) -> str:
+        """A new int64 graph input."""
+        return self.input(name, shape, TensorProto.INT64)
 
     def conv(
         self,

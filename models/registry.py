@@ -7,7 +7,19 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from snplan.models import mlp, resnet
+from snplan.models import (
+    alexnet,
+    densenet,
+    googlenet,
+    gpt,
+    inception_v4,
+    mlp,
+    mobilenet,
+    resnet,
+    unet,
+    vgg,
+    vit,
+)
 from snplan.models.option import Option, OptionValue, read_all
 
 if TYPE_CHECKING:
@@ -31,7 +43,18 @@ def _resnet(depth: int, bottleneck: bool, *blocks: int) -> Entry:
 
 
 MODELS: Mapping[str, Entry] = {
+    "alexnet": Entry(write=alexnet.alexnet, summary="AlexNet, one tower, 227x227", options=alexnet.OPTIONS),
+    "densenet121": Entry(
+        write=densenet.densenet,
+        summary="DenseNet-121",
+        options=densenet.OPTIONS,
+        settled={"blocks": (6, 12, 24, 16)},
+    ),
+    "googlenet": Entry(write=googlenet.googlenet, summary="GoogLeNet with BN", options=googlenet.OPTIONS),
+    "gpt2": Entry(write=gpt.gpt2, summary="GPT-2 language model", options=gpt.OPTIONS),
+    "inception_v4": Entry(write=inception_v4.inception_v4, summary="Inception-v4", options=inception_v4.OPTIONS),
     "mlp": Entry(write=mlp.mlp, summary="multi-layer perceptron", options=mlp.OPTIONS),
+    "mobilenet_v2": Entry(write=mobilenet.mobilenet_v2, summary="MobileNetV2", options=mobilenet.OPTIONS),
     "resnet": Entry(
         write=resnet.resnet,
         summary="bottleneck ResNet of any depth",
@@ -43,6 +66,10 @@ MODELS: Mapping[str, Entry] = {
     "resnet50": _resnet(50, True, 3, 4, 6, 3),
     "resnet101": _resnet(101, True, 3, 4, 23, 3),
     "resnet152": _resnet(152, True, 3, 8, 36, 3),
+    "unet": Entry(write=unet.unet, summary="U-Net with BN and padded convolutions", options=unet.OPTIONS),
+    "vgg16": Entry(write=vgg.vgg, summary="VGG-16", options=vgg.OPTIONS, settled={"convs": (2, 2, 3, 3, 3)}),
+    "vgg19": Entry(write=vgg.vgg, summary="VGG-19", options=vgg.OPTIONS, settled={"convs": (2, 2, 4, 4, 4)}),
+    "vit_b16": Entry(write=vit.vit, summary="vision transformer ViT-B/16", options=vit.OPTIONS),
 }
 
 ALIASES: Mapping[str, str] = {"mobilenetv2": "mobilenet_v2"}
