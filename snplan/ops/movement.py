@@ -1,0 +1,138 @@
+"""Kinds that move elements by position: transposes, slices, pads, broadcasts, and their gradients."""
+
+from __future__ import annotations
+
+from snplan.ir import Attrs, Spec
+from snplan.ops.attributes import get_bool, get_choice, get_int, get_ints, get_shape
+from snplan.ops.base import Kind, ShapeError, Specs, no_flops, register
+from snplan.ops.shapes import (
+    Shape,
+    broadcasts_to,
+    get_axis,
+    need,
+    need_count,
+    need_rank,
+    need_same_dtype,
+    show,
+    show_all,
+    without,
+)
+
+PAD_MODES = ("constant", "reflect", "edge", "wrap")
+
+
+def infer_transpose(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
+    """The input with its axes in the order `perm`."""
+    need_count(specs, 1)
+    perm = get_ints(attrs, "perm")
+    need(sorted(perm) == list(range(specs[0].rank)), f"perm {list(perm)} does not fit {show(specs[0])}")
+    return (Spec(specs[0].dtype, tuple(specs[0].shape[axis] for axis in perm)),)
+
+
+def infer_concat(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
+    """The inputs one after another along `axis`."""
+    need(len(specs) > 0, "takes at least one input")
+    dtype, first = need_same_dtype(specs), specs[0]
+    axis = get_axis(attrs, first.rank)
+    rest = without(first.shape, axis)
+    if any(spec.rank != first.rank or without(spec.shape, axis) != rest for spec in specs):
+        raise ShapeError(f"inputs differ in another axis than {axis}: {show_all(specs)}")
+    size = sum(spec.shape[axis] for spec in specs)
+    return (Spec(dtype, (*first.shape[:axis], size, *first.shape[axis + 1 :])),)
+
+
+def infer_split(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
+    """One part for each of `sizes` along `axis`."""
+    need_count(specs, 1)
+    x = specs[0]
+    axis, sizes = get_axis(attrs, x.rank), get_shape(attrs, "sizes")
+    need(
+        len(sizes) > 0 and sum(sizes) == x.shape[axis], f"sizes {list(sizes)} do not add up to axis {axis} of {show(x)}"
+    )
+    return tuple(Spec(x.dtype, (*x.shape[:axis], size, *x.shape[axis + 1 :])) for size in sizes)
+
+
+def _check_slice(shape: Shape, attrs: Attrs) -> Shape:
+    """`sizes`, after the check that every element taken lies in `shape`."""
+    starts, steps, sizes = get_ints(attrs, "starts"), get_ints(attrs, "steps"), get_shape(attrs, "sizes")
+    need(
+        len(starts) == len(steps) == len(sizes) == len(shape), f"starts, steps and sizes must have {len(shape)} entries"
+    )
+    for axis, (start, step, size, dim) in enumerate(zip(starts, steps, sizes, shape, strict=True)):
+        last = start + (size - 1) * step
+        if size and not (step and 0 <= start < dim and 0 <= last < dim):
+            raise ShapeError(f"axis {axis}: {size} elements from {start} by {step} do not lie in {dim}")
+    return sizes
+
+
+def infer_slice(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
+    """`sizes` of the input's type."""
+    need_count(specs, 1)
+    return (Spec(specs[0].dtype, _check_slice(specs[0].shape, attrs)),)
+
+
+def _padded(shape: Shape, attrs: Attrs) -> Shape:
+    """`shape` with `before` and `after` added; the mode must be able to fill them."""
+    before, after = get_ints(attrs, "before"), get_ints(attrs, "after")
+    mode = get_choice(attrs, "mode", PAD_MODES)
+    need(len(before) == len(after) == len(shape), f"before and after must have {len(shape)} entries")
+    result = tuple(dim + b + a for dim, b, a in zip(shape, before, after, strict=True))
+    need(
+        all(size >= 0 for size in result), f"cropping {list(shape)} by {list(before)} and {list(after)} leaves nothing"
+    )
+    if mode == "constant":
+        return result
+    # Reflection does not repeat the border element; wrapping and the edge need one to take.
+    room = 1 if mode == "reflect" else 0
+    for dim, b, a in zip(shape, before, after, strict=True):
+        limit = dim - room if mode != "edge" else max(b, a) if dim else 0
+        need(max(b, a) <= limit or max(b, a) <= 0, f"{mode} padding by {max(b, a)} needs more than {dim} elements")
+    return result
+
+
+def infer_pad(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
+    """The input with `before` and `after` added to its sizes."""
+    need_count(specs, 1)
+    return (Spec(specs[0].dtype, _padded(specs[0].shape, attrs)),)
+
+
+def infer_expand(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
+    """`shape`, which the input must broadcast to."""
+    need_count(specs, 1)
+    shape = get_shape(attrs)
+    need(broadcasts_to(specs[0].shape, shape), f"{show(specs[0])} does not broadcast to {list(shape)}")
+    return (Spec(specs[0].dtype, shape),)
+
+
+def infer_tile(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
+    """The input's sizes times `repeats`."""
+    need_count(specs, 1)
+    repeats = get_shape(attrs, "repeats")
+    need(len(repeats) == specs[0].rank, f"repeats must have {specs[0].rank} entries, it is {list(repeats)}")
+    return (Spec(specs[0].dtype, tuple(dim * count for dim, count in zip(specs[0].shape, repeats, strict=True))),)
+
+
+def infer_trilu(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
+    """The input's spec; its rank must be 2 or more."""
+    need_count(specs, 1)
+    need_rank(specs[0], 2)
+    get_int(attrs, "k")
+    get_bool(attrs, "upper")
+    return (specs[0],)
+
+
+def written_twice(inputs: Specs, outputs: Specs, attrs: Attrs) -> int:
+    """Bytes of the outputs read and written: the op reads only what it returns."""
+    return 2 * sum(spec.bytes for spec in outputs)
+
+
+register(
+    Kind(name="transpose", infer=infer_transpose, flops=no_flops),
+    Kind(name="concat", infer=infer_concat, flops=no_flops),
+    Kind(name="split", infer=infer_split, flops=no_flops),
+    Kind(name="slice", infer=infer_slice, flops=no_flops, traffic=written_twice),
+    Kind(name="pad", infer=infer_pad, flops=no_flops),
+    Kind(name="expand", infer=infer_expand, flops=no_flops),
+    Kind(name="tile", infer=infer_tile, flops=no_flops),
+    Kind(name="trilu", infer=infer_trilu, flops=no_flops, inplace=((0, 0),)),
+)
