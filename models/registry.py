@@ -72,7 +72,7 @@ MODELS: Mapping[str, Entry] = {
     "vit_b16": Entry(write=vit.vit, summary="vision transformer ViT-B/16", options=vit.OPTIONS),
 }
 
-ALIASES: Mapping[str, str] = {"mobilenetv2": "mobilenet_v2"}
+ALIASES: Mapping[str, str] = {"inceptionv4": "inception_v4", "mobilenetv2": "mobilenet_v2"}
 
 
 def names() -> tuple[str, ...]:
