@@ -1,0 +1,41 @@
+"""The commands of `snplan`, put together; each is a function in a module of its own."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from snplan.cli.compile import compile_model
+from snplan.cli.doctor import doctor
+from snplan.cli.model import model
+
+app = typer.Typer(
+    name="snplan",
+    help="Plan a training step so that it fits the given GPU memory and loses as little time as possible.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"snplan {version('snplan')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _global(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Plan a training step so that it fits the given GPU memory and loses as little time as possible."""
+
+
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(model)
+app.command("compile")(compile_model)
+app.command()(doctor)

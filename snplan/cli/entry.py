@@ -1,0 +1,34 @@
+"""`main`: one command from its arguments to its exit code, whatever happens on the way."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from snplan.cli import failure, output
+from snplan.cli.arguments import refuse_repeated
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code of `snplan ARGUMENTS` (docs/cli.md, "Exit codes"); `sys.argv` without arguments.
+
+    Every exception ends here as one message: a JSON object on standard output with `--json`, else text on standard
+    error, and a traceback only with SNPLAN_DEBUG=1.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    output.tolerate_odd_characters()
+    try:
+        refuse_repeated(given)
+        return _command(given)
+    except (Exception, KeyboardInterrupt) as error:
+        return failure.report(error, as_json="--json" in given)
+
+
+def _command(arguments: list[str]) -> int:
+    from snplan.cli.app import app  # typer loads after the arguments were looked over
+
+    try:
+        code = app(args=arguments, prog_name="snplan", standalone_mode=False)
+    except SystemExit as error:  # typer's own way out of --help and of a closed pipe
+        code = error.code
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,79 @@
+"""What commands write: one JSON object or text on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+
+def tolerate_odd_characters() -> None:
+    """Lets both streams write any character: what the terminal cannot show is written as an escape."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def write_object(value: Mapping[str, Any]) -> None:
+    """Writes one JSON object and a line end on standard output."""
+    write_text(json.dumps(plain(value), indent=1) + "\n")
+
+
+def write_text(text: str) -> None:
+    """Writes text on standard output; a reader that has gone away (`| head`) is no error."""
+    _write(sys.stdout, text)
+
+
+def note(text: str) -> None:
+    """Writes one line on standard error."""
+    _write(sys.stderr, f"{text}\n")
+
+
+def show(*parts: RenderableType, to: TextIO | None = None) -> None:
+    """Writes tables and text of rich, on standard error unless told otherwise."""
+    console = _console(to or sys.stderr)
+    with console.capture() as capture:
+        console.print(*parts, sep="\n")
+    _write(to or sys.stderr, capture.get())
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON has it: NumPy's scalars as numbers, paths as text, NaN and the infinities as null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, bool | int | str) or value is None:
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, PurePath):
+        return str(value)
+    return plain(value.item()) if hasattr(value, "item") else str(value)
+
+
+def _console(stream: TextIO) -> Console:
+    from rich.console import Console
+
+    # Without a terminal nothing tells the width: long names are then worth more than a narrow table.
+    width = None if stream.isatty() else int(os.environ.get("COLUMNS") or 120)
+    return Console(file=stream, width=width, soft_wrap=False, highlight=False)
+
+
+def _write(stream: TextIO, text: str) -> None:
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        # What is still buffered would fail again when the interpreter ends.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
