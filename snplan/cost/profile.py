@@ -1,0 +1,106 @@
+"""Measured costs of one device: the file that `snplan profile` writes and `--device PROFILE.json` reads.
+
+Ops are found by signature: kind, precision, element types and shapes as the op reads them, attributes. Two ops with one
+signature do the same work, so one measurement serves all repeated blocks of a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+
+from snplan.cost.device import Device, Precision, device_from
+from snplan.errors import UsageError
+from snplan.ir import Attr, Attrs, Spec
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Engine:
+    """A way to run an op: scratch bytes, and microseconds; an `algorithm` action names its `id`."""
+
+    workspace_bytes: int
+    us: int
+    id: int
+
+
+class MeasuredOp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All engines measured for one signature; an op without a choice has one, of id 0 and without workspace."""
+
+    signature: str
+    engines: list[Engine]
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+    """A device's fields (copies, launches and memory measured, the rest published), and measured ops.
+
+    `versions` names driver and libraries: times and engine ids hold for these only.
+    """
+
+    format: int
+    device: dict[str, int | str]
+    versions: dict[str, str]
+    ops: list[MeasuredOp]
+
+    @cached_property
+    def engines(self) -> dict[str, tuple[Engine, ...]]:
+        """Signature -> engines worth having: by workspace, each faster than all before it."""
+        return {op.signature: pareto(op.engines) for op in self.ops}
+
+    def find(self, signature: str) -> tuple[Engine, ...] | None:
+        """Engines of the op with this signature, by workspace; None where it was not measured."""
+        return self.engines.get(signature)
+
+
+def pareto(engines: Sequence[Engine]) -> tuple[Engine, ...]:
+    """The engines that no other one beats in both workspace and time: by workspace, each faster than all before it."""
+    kept: list[Engine] = []
+    for engine in sorted(engines):
+        if not kept or engine.us < kept[-1].us:
+            kept.append(engine)
+    return tuple(kept)
+
+
+def signature(kind: str, specs: Sequence[Spec], attrs: Attrs, precision: Precision) -> str:
+    """Text that is equal for ops that do the same work; `specs` are the inputs as the op reads them."""
+    inputs = ",".join(f"{spec.dtype}{list(spec.shape)}" for spec in specs)
+    kept: dict[str, Attr] = {key: value for key, value in attrs.items() if key != "in_shapes"}
+    return f"{kind}({inputs}){msgspec.json.encode(kept, order='sorted').decode()}/{precision}"
+
+
+def load_profile(path: Path) -> Profile:
+    """The profile in a file. Raises UsageError (SNP-U022) where it is none, or of another format."""
+    try:
+        profile = msgspec.json.decode(path.read_bytes(), type=Profile)
+    except OSError as error:
+        raise UsageError("SNP-U022", f"profile {path} cannot be read: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
+        raise UsageError("SNP-U022", f"{path} is not a profile that `snplan profile` wrote: {error}") from error
+    if profile.format != FORMAT:
+        raise UsageError("SNP-U022", f"profile {path} has format {profile.format}, this snplan reads {FORMAT}")
+    _check(profile, path)
+    return profile
+
+
+def save_profile(profile: Profile, path: Path) -> None:
+    """Write a profile as JSON with sorted keys, ops in order of signature: equal profiles give equal bytes."""
+    ordered = msgspec.structs.replace(profile, ops=sorted(profile.ops, key=lambda op: op.signature))
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(ordered, order="sorted"), indent=1) + b"\n")
+
+
+def profiled_device(profile: Profile) -> Device:
+    """The profile's device, with the profile as its source of op times. Raises UsageError (SNP-U021)."""
+    return replace(device_from(profile.device, "the profile's device"), profile=profile)
+
+
+def _check(profile: Profile, path: Path) -> None:
+    for op in profile.ops:
+        if not op.engines or any(engine.us < 1 or engine.workspace_bytes < 0 for engine in op.engines):
+            raise UsageError(
+                "SNP-U022", f"profile {path}: {op.signature} needs engines of at least 1 us and 0 workspace bytes"
+            )

@@ -1,0 +1,53 @@
+"""Times of ops: measured where the device has a profile, else a roofline over its published numbers.
+
+    time = max(operations / reached rate, bytes moved / reached bandwidth) + launch, at least 1 us
+
+Operations and bytes are what the op table says of the kind. Matrix products and convolutions run at the rate of the
+precision, with the efficiency of `snplan.cost.gemm` and the engines of `snplan.cost.engines`; all else at the vector
+rate of float32 (of float64 for float64), where it is the bytes that count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from snplan.cost.device import Device, Precision
+from snplan.cost.engines import engines, launch_us, memory_us
+from snplan.cost.gemm import MATRIX_KINDS
+from snplan.cost.profile import signature
+from snplan.ir import DType, Graph, Op, Spec
+from snplan.ops import KINDS, input_specs
+
+
+def op_costs(graph: Graph, device: Device, precision: Precision) -> np.ndarray:
+    """Microseconds of each op of `graph.ops` (int64, at least 1), with its fastest engine."""
+    seen: dict[tuple[object, ...], int] = {}
+    costs = np.empty(len(graph.ops), dtype=np.int64)
+    tensors = graph.tensors
+    for i, op in enumerate(graph.ops):
+        # The fields that decide the work, without making specs as read: `in_shapes` is among the attributes.
+        key = (op.kind, msgspec.json.encode(op.attrs), *[tensors[name].spec for name in op.inputs])
+        cost = seen.get(key)
+        if cost is None:
+            outputs = [tensors[name].spec for name in op.outputs]
+            cost = seen[key] = op_cost(op, tuple(input_specs(op, tensors)), outputs, device, precision)
+        costs[i] = cost
+    return costs
+
+
+def op_cost(op: Op, inputs: Sequence[Spec], outputs: Sequence[Spec], device: Device, precision: Precision) -> int:
+    """Microseconds of `op` with its fastest engine; `inputs` as the op reads them."""
+    if op.kind in MATRIX_KINDS:
+        return engines(op, inputs, device, precision)[-1].us
+    if device.profile is not None:
+        measured = device.profile.find(signature(op.kind, inputs, op.attrs, precision))
+        if measured is not None:
+            return measured[-1].us
+    kind = KINDS[op.kind]
+    specs = (*inputs, *outputs)
+    rate = device.fp64_flops if any(spec.dtype == DType.FLOAT64 for spec in specs) else device.fp32_flops
+    compute = kind.flops(inputs, outputs, op.attrs) * 1e6 / (rate * device.compute_percent / 100)
+    return launch_us(max(compute, memory_us(kind.traffic(inputs, outputs, op.attrs), device)), device)
