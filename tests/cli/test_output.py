@@ -1,0 +1,50 @@
+"""What reaches the two streams."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.table import Table
+
+from snplan.cli import output
+
+
+def test_json_has_plain_values_only(capsys: pytest.CaptureFixture[str]) -> None:
+    output.write_object(
+        {"a": np.float32(1.5), "b": np.int64(7), "c": (1, Path("x")), "d": float("nan"), "e": {1: True}, "f": None}
+    )
+    text = capsys.readouterr().out
+    assert json.loads(text) == {"a": 1.5, "b": 7, "c": [1, "x"], "d": None, "e": {"1": True}, "f": None}
+    assert text.endswith("}\n")
+
+
+def test_tables_go_to_standard_error_and_names_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("name")
+    table.add_row("a")
+    output.show(table)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "name" in captured.err
+    assert "\x1b" not in captured.err
+
+
+def test_a_reader_that_went_away_is_no_error() -> None:
+    code = (
+        "from snplan.cli import output\nfor _ in range(9999): output.write_text('x' * 99 + chr(10))\noutput.note('end')"
+    )
+    command = f'{sys.executable} -c "{code}" | head -n 1; echo "${{PIPESTATUS[0]}}"'
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[1:] == ["0"]
+    assert done.stderr == "end\n"
+
+
+def test_odd_characters_are_escaped() -> None:
+    code = "from snplan.cli import output\noutput.tolerate_odd_characters()\noutput.note('a\\udc80\\u2713')"
+    env = {"PYTHONIOENCODING": "ascii", "PATH": ""}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env, timeout=60)
+    assert done.stderr == "a\\udc80\\u2713\n"
