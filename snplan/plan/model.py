@@ -13,14 +13,14 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Base of all plan records: frozen, unknown keys refused."""
 
 
-class ModelRef(_Record):
+class ModelRef(_Record, frozen=True, kw_only=True):
     """The model that the plan was made from: file name without folder, and sha256 of its bytes."""
 
     sha256: str
     name: str
 
 
-class PlanTensor(_Record):
+class PlanTensor(_Record, frozen=True, kw_only=True):
     """A logical value; `bytes` is exact, not rounded to the granule."""
 
     name: str
@@ -30,7 +30,7 @@ class PlanTensor(_Record):
     role: str
 
 
-class PlanOp(_Record):
+class PlanOp(_Record, frozen=True, kw_only=True):
     """One op of the step; `inputs` name the tensors that hold the bytes (views are resolved)."""
 
     name: str
@@ -43,7 +43,7 @@ class PlanOp(_Record):
     rng: int | None
 
 
-class Extent(_Record):
+class Extent(_Record, frozen=True, kw_only=True):
     """Bytes at an offset: a buffer of the device arena, or a slot of the pinned host arena."""
 
     id: int
@@ -51,7 +51,7 @@ class Extent(_Record):
     bytes: int
 
 
-class Place(_Record, omit_defaults=True):
+class Place(_Record, frozen=True, kw_only=True, omit_defaults=True):
     """Where a tensor is: a buffer or a slot."""
 
     tensor: str
@@ -59,7 +59,7 @@ class Place(_Record, omit_defaults=True):
     slot: int | None = None
 
 
-class Persistent(_Record, omit_defaults=True):
+class Persistent(_Record, frozen=True, kw_only=True, omit_defaults=True):
     """Where the value that `tensor` has for the next step is when this step ends."""
 
     tensor: str
@@ -68,19 +68,19 @@ class Persistent(_Record, omit_defaults=True):
     slot: int | None = None
 
 
-class Alloc(_Record, tag="alloc", tag_field="kind"):
+class Alloc(_Record, frozen=True, kw_only=True, tag="alloc", tag_field="kind"):
     """The buffer's live interval begins."""
 
     buffer: int
 
 
-class Free(_Record, tag="free", tag_field="kind"):
+class Free(_Record, frozen=True, kw_only=True, tag="free", tag_field="kind"):
     """The buffer's live interval ends."""
 
     buffer: int
 
 
-class Run(_Record, tag="run", tag_field="kind"):
+class Run(_Record, frozen=True, kw_only=True, tag="run", tag_field="kind"):
     """First execution of an op."""
 
     op: str
@@ -90,7 +90,7 @@ class Run(_Record, tag="run", tag_field="kind"):
     stream: str = "compute"
 
 
-class Recompute(_Record, tag="recompute", tag_field="kind"):
+class Recompute(_Record, frozen=True, kw_only=True, tag="recompute", tag_field="kind"):
     """A further execution of a forward op."""
 
     op: str
@@ -100,7 +100,7 @@ class Recompute(_Record, tag="recompute", tag_field="kind"):
     stream: str = "compute"
 
 
-class Algorithm(_Record, tag="algorithm", tag_field="kind"):
+class Algorithm(_Record, frozen=True, kw_only=True, tag="algorithm", tag_field="kind"):
     """The engine for the op's next execution, and the buffer that is its workspace."""
 
     op: str
@@ -108,7 +108,7 @@ class Algorithm(_Record, tag="algorithm", tag_field="kind"):
     workspace: int | None
 
 
-class Offload(_Record, tag="offload", tag_field="kind"):
+class Offload(_Record, frozen=True, kw_only=True, tag="offload", tag_field="kind"):
     """Copy a tensor from its buffer to a host slot."""
 
     tensor: str
@@ -118,7 +118,7 @@ class Offload(_Record, tag="offload", tag_field="kind"):
     stream: str = "d2h"
 
 
-class Prefetch(_Record, tag="prefetch", tag_field="kind"):
+class Prefetch(_Record, frozen=True, kw_only=True, tag="prefetch", tag_field="kind"):
     """Copy a tensor from a host slot to a buffer."""
 
     tensor: str
@@ -131,7 +131,7 @@ class Prefetch(_Record, tag="prefetch", tag_field="kind"):
 Action: TypeAlias = Alloc | Free | Run | Recompute | Algorithm | Offload | Prefetch
 
 
-class StepPlan(_Record):
+class StepPlan(_Record, frozen=True, kw_only=True):
     """One training step, every byte and every action of it."""
 
     format: int
