@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 OPSET = 20
 IR_VERSION = 10
@@ -26,7 +26,6 @@ class GraphBuilder:
     """An ONNX graph under construction."""
 
     def __init__(self, name: str, *, batch: int, light: bool, seed: int) -> None:
-        self.name = name
         self.batch = batch
         self._light = light
         self._seed = seed
@@ -35,10 +34,11 @@ class GraphBuilder:
         self._shapes: dict[str, Shape] = {}
         self._constants: dict[tuple[str, Shape, bytes], str] = {}
         self._weights = 0
-        self._nodes: list[NodeProto] = []
-        self._inputs: list[ValueInfoProto] = []
-        self._outputs: list[ValueInfoProto] = []
-        self._initializers: list[TensorProto] = []
+        # Written in place: onnx's make_graph and make_model would copy every weight twice.
+        self._model = ModelProto(ir_version=IR_VERSION, producer_name="snplan")
+        self._model.opset_import.add(domain="", version=OPSET)
+        self._graph = self._model.graph
+        self._graph.name = name
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
@@ -63,13 +63,13 @@ class GraphBuilder:
     def input(self, name: str, shape: Shape, dtype: int = TensorProto.FLOAT) -> str:
         """A new graph input."""
         name = self.fresh(name)
-        self._inputs.append(helper.make_tensor_value_info(name, dtype, shape))
+        self._graph.input.append(helper.make_tensor_value_info(name, dtype, shape))
         self._shapes[name] = shape
         return name
 
     def output(self, tensor: str) -> None:
         """Lists a float tensor as the next graph output."""
-        self._outputs.append(helper.make_tensor_value_info(tensor, TensorProto.FLOAT, self.shape(tensor)))
+        self._graph.output.append(helper.make_tensor_value_info(tensor, TensorProto.FLOAT, self.shape(tensor)))
 
     def constant(self, value: Sequence[int] | float | bool, dtype: type[np.generic] = np.int64) -> str:
         """The output of a Constant node; equal constants share one.
@@ -81,7 +81,9 @@ class GraphBuilder:
         if key not in self._constants:
             name = self._constants[key] = f"constant_{len(self._constants)}"
             self._shapes[name] = array.shape
-            self._nodes.append(helper.make_node("Constant", [], [name], name, value=numpy_helper.from_array(array)))
+            self._graph.node.append(
+                helper.make_node("Constant", [], [name], name, value=numpy_helper.from_array(array))
+            )
         return self._constants[key]
 
     def integers(self, name: str, value: Sequence[Sequence[int]]) -> str:
@@ -118,28 +120,22 @@ class GraphBuilder:
         node = helper.make_node(kind, inputs, list(outputs), first)
         present = ((key, value) for key, value in sorted(attrs.items()) if value is not None)
         node.attribute.extend(helper.make_attribute(key, value) for key, value in present)
-        self._nodes.append(node)
+        self._graph.node.append(node)
         return first
 
     def model(self) -> ModelProto:
-        """The finished model. Nodes are in the order written, which is topological."""
-        graph: GraphProto = helper.make_graph(
-            self._nodes, self.name, self._inputs, self._outputs, initializer=self._initializers
-        )
-        return helper.make_model(
-            graph, producer_name="snplan", ir_version=IR_VERSION, opset_imports=[helper.make_opsetid("", OPSET)]
-        )
+        """The model as written so far, not a copy. Nodes are in the order written, which is topological."""
+        return self._model
 
     def _initializer(self, name: str, values: np.ndarray) -> str:
         dtype = helper.np_dtype_to_tensor_dtype(values.dtype)
         little_endian = values.astype(values.dtype.newbyteorder("<"), copy=False)
-        tensor = TensorProto(name=name, dims=values.shape, data_type=dtype, raw_data=little_endian.tobytes())
-        self._initializers.append(tensor)
+        self._graph.initializer.add(name=name, dims=values.shape, data_type=dtype, raw_data=little_endian.tobytes())
         self._shapes[name] = values.shape
         return name
 
     def _stand_in(self, name: str, shape: Shape, value: float) -> str:
         extent = self._initializer(f"{name}__SHAPE", np.asarray(shape, np.int64))
         fill = numpy_helper.from_array(np.full(1, value, np.float32))
-        self._nodes.append(helper.make_node("ConstantOfShape", [extent], [name], f"{name}__FILL", value=fill))
+        self._graph.node.append(helper.make_node("ConstantOfShape", [extent], [name], f"{name}__FILL", value=fill))
         return name

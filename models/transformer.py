@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from snplan.models.layers import Network
 
 MASKED_SCORE = -1e9
-"""Added for keys that a query may not see: far below any score, and finite in fp32 and bf16."""
+"""The score of keys that a query may not see: far below any score, and finite in fp32 and bf16."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
