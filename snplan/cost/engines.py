@@ -5,8 +5,8 @@ engine's arithmetic; memory traffic bounds all engines alike.
 
 On tensor cores:
 - Engine 0 has no workspace. A forward convolution or data gradient without one takes 1.1 to 1.8 times as long (4.6
-  with TF32 and a spatial filter, whose operands would be rearranged). A filter gradient loses what cutting the reduction over batch
-  and positions into pieces would win: up to 4 or 15 times, and no more than there are pieces.
+  with TF32 and a spatial filter, whose operands would be rearranged). A filter gradient loses what cutting the
+  reduction over batch and positions into pieces would win: up to 4 or 15 times, and no more than there are pieces.
 - Engine 1 is the fastest, and its workspace small: 512 bytes of descriptors forward, 2 MiB for a data gradient, and for
   a filter gradient one float32 copy of the filter for each piece, as many pieces as keep all processors busy.
 - Engine 2 of filter gradients makes a quarter of the pieces.

@@ -2,10 +2,10 @@
 
 Model. Three streams (compute, h2d, d2h) run their own actions in order; an action starts when the one before it on its
 stream and all actions of its `after` list have ended. A copy first waits the link's latency, then moves its bytes;
-while both directions move bytes each runs at the rate of `*_both_bytes_per_s`, and rates change exactly when a copy begins or
-ends (bytes that remain are kept as integers, ends round up to whole microseconds). `alloc`, `free` and `algorithm` take
-no time. In graph mode the durations of ops are all there is; in eager mode the host issues one action after another and
-nothing starts before it is issued.
+while both directions move bytes each runs at the rate of `*_both_bytes_per_s`, and rates change exactly when a copy
+begins or ends (bytes that remain are kept as integers, ends round up to whole microseconds). `alloc`, `free` and
+`algorithm` take no time. In graph mode the durations of ops are all there is; in eager mode the host issues one action
+after another and nothing starts before it is issued.
 
 `simulate` is the plain event loop over all streams; `snplan.cost.replay` has the same model as a loop over arrays, for
 planners.
