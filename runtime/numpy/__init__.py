@@ -1,7 +1,24 @@
 """NumPy kernels, one for every op kind (docs/ops.md)."""
 
-from snplan.runtime.numpy import binary, constants, conv, index, linear, move, reduce, unary
+from snplan.runtime.numpy import (
+    binary,
+    constants,
+    conv,
+    index,
+    linear,
+    loss,
+    move,
+    norm,
+    pool,
+    random,
+    reduce,
+    resize,
+    unary,
+    update,
+)
 from snplan.runtime.numpy.base import KERNELS, Array, Attrs, Context, Kernel
 
-__all__ = ["KERNELS", "Array", "Attrs", "Context", "Kernel"]
-_FAMILIES = (binary, constants, conv, index, linear, move, reduce, unary)
+__all__ = ["FAMILIES", "KERNELS", "Array", "Attrs", "Context", "Kernel"]
+
+# Importing a family's module is what registers its kernels.
+FAMILIES = (binary, constants, conv, index, linear, loss, move, norm, pool, random, reduce, resize, unary, update)
