@@ -15,6 +15,7 @@ from snplan.ir import Attr, Attrs, Op, Spec
 Specs: TypeAlias = Sequence[Spec]
 Infer: TypeAlias = Callable[[Specs, Attrs], tuple[Spec, ...]]
 Count: TypeAlias = Callable[[Specs, Specs, Attrs], int]
+Refusal: TypeAlias = Callable[[Attrs, Sequence[bool]], "str | None"]
 
 
 class ShapeError(ValueError):
@@ -66,6 +67,7 @@ class Kind:
 
     infer           specs of the outputs from specs of the inputs and attributes; raises ShapeError
     gradient        rule that emits the backward; None: gradients cannot pass (an error where one has to)
+    refuses         why an op with these attributes, and gradients at these outputs, has no gradient; None: it has one
     differentiable  indices of the inputs that gradients flow to; None: every floating-point input
     inplace         (output, input) pairs that may share one buffer when nothing else needs the input's bytes
     flops, traffic  arithmetic operations, and bytes moved in device memory, of one execution
@@ -76,6 +78,7 @@ class Kind:
     name: str
     infer: Infer
     gradient: GradientRule | None = None
+    refuses: Refusal | None = None
     differentiable: tuple[int, ...] | None = None
     inplace: tuple[tuple[int, int], ...] = ()
     flops: Count = elementwise_flops
