@@ -14,7 +14,10 @@ _PACKED = ("int4", "uint4")
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The dtype called `name` in a plan. Raises RunError (SNP-R003) for the packed 4-bit types: NumPy has no such views."""
+    """The dtype called `name` in a plan. Raises RunError (SNP-R003) for packed 4-bit types."""
     if name in _PACKED:
-        raise RunError("SNP-R003", f"tensors of type {name} are packed, two a byte: no executor holds them; cast to int8 in the model")
+        raise RunError(
+            "SNP-R003",
+            f"tensors of type {name} are packed, two a byte: no executor holds them; cast to int8 in the model",
+        )
     return np.dtype(getattr(ml_dtypes, name) if name in _EXTRA else name)

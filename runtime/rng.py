@@ -1,4 +1,4 @@
-"""Counter-based random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+"""Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 
 Every number depends on (seed, stream, step, element index) only, so that a recompute, another backend or another order
 of execution draws the same one. The mapping, for element i of a tensor (row-major):
@@ -63,7 +63,7 @@ def words(count: int, *, seed: int, stream: int, step: int) -> Words:
 
 def uniform(count: int, *, seed: int, stream: int, step: int) -> Floats:
     """`count` multiples of 2^-24 in [0, 1)."""
-    return (words(count, seed=seed, stream=stream, step=step) >> np.uint64(8)) * _UNIT
+    return (words(count, seed=seed, stream=stream, step=step) >> np.uint64(8)).astype(np.float64) * _UNIT
 
 
 def keep(count: int, ratio: float, *, seed: int, stream: int, step: int) -> np.ndarray[Any, np.dtype[np.bool_]]:

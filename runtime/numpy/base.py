@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -33,35 +33,46 @@ Body: TypeAlias = Callable[[Sequence[Array], Attrs, Context], "Array | tuple[Arr
 KERNELS: dict[str, Kernel] = {}
 
 
-def kernel(*names: str, widen: bool = True) -> Callable[[Body], Body]:
+def kernel(*names: str, widen: bool = True, like: Sequence[int | None] | None = None) -> Callable[[Body], Body]:
     """A decorator that adds a kernel under `names` and returns its body unchanged.
 
-    The registered kernel gives contiguous arrays, keeps NumPy's floating-point warnings quiet (infinities and NaN are
-    values), and with `widen` lets the body see float32 where inputs are float16 or bfloat16: float32 results then go
-    back to the first such input's type.
+    The registered kernel gives contiguous arrays and keeps NumPy's floating-point warnings quiet (infinities and NaN
+    are values). With `widen` the body sees float32 where inputs are float16 or bfloat16. Results then get the type of
+    the inputs that `like` names, one for each output (None: as the body leaves it); without `like`, float32 results go
+    back to the first 16-bit input's type.
     """
 
     def add(body: Body) -> Body:
         for name in names:
-            define(name, body, widen=widen)
+            define(name, body, widen=widen, like=like)
         return body
 
     return add
 
 
-def define(name: str, body: Body, *, widen: bool = True) -> None:
+def define(name: str, body: Body, *, widen: bool = True, like: Sequence[int | None] | None = None) -> None:
     """Add one kernel; a name may be defined once."""
     if name in KERNELS:
         raise ValueError(f"kernel {name} is defined twice")
 
     def run(inputs: Sequence[Array], attrs: Attrs, context: Context) -> tuple[Array, ...]:
-        half = half_of(inputs) if widen else None
         with np.errstate(all="ignore"):
-            result = body(inputs if half is None else [wide(x) for x in inputs], attrs, context)
+            result = body([wide(x) for x in inputs] if widen else inputs, attrs, context)
             outputs = result if isinstance(result, tuple) else (result,)
-            return tuple(_finished(y, half) for y in outputs)
+            if not widen:
+                return tuple(_contiguous(y, None) for y in outputs)
+            return tuple(map(_contiguous, outputs, _types(inputs, outputs, like)))
 
     KERNELS[name] = run
+
+
+def _types(
+    inputs: Sequence[Array], outputs: Sequence[Array], like: Sequence[int | None] | None
+) -> Iterable[np.dtype[Any] | None]:
+    if like is not None:
+        return [None if index is None else inputs[index].dtype for index in like[: len(outputs)]]
+    half = half_of(inputs)
+    return [half if y.dtype == np.float32 else None for y in outputs]
 
 
 def half_of(inputs: Sequence[Array]) -> np.dtype[Any] | None:
@@ -74,8 +85,7 @@ def wide(x: Array) -> Array:
     return x.astype(np.float32) if x.dtype in HALVES else x
 
 
-def _finished(y: Array, half: np.dtype[Any] | None) -> Array:
-    array = np.asarray(y)
-    if half is not None and array.dtype == np.float32:
-        return array.astype(half)
+def _contiguous(y: Array, dtype: np.dtype[Any] | None) -> Array:
+    """`y` as a contiguous array of `dtype` (None: its own); NumPy's scalars become arrays."""
+    array = np.asarray(y) if dtype is None else np.asarray(y).astype(dtype, copy=False)
     return array if array.flags.c_contiguous else array.copy(order="C")

@@ -66,7 +66,7 @@ def _depthwise(x: Array, w: Array, windows: Windows) -> Array:
     taps = w.reshape(channels, -1, prod(windows.kernel))
     y = np.zeros((images, channels, taps.shape[1], *windows.count), x.dtype)
     for number, place in windows.offsets():
-        y += x[(..., *place)][:, :, None] * taps[:, :, number].reshape(channels, -1, *spatial)
+        y += x[place][:, :, None] * taps[:, :, number].reshape(channels, -1, *spatial)
     return y.reshape(images, -1, *windows.count)
 
 
@@ -93,7 +93,7 @@ def _scattered(columns: Array, channels: int, windows: Windows) -> Array:
     parts = columns.reshape(columns.shape[0], channels, prod(windows.kernel), *windows.count)
     result = np.zeros((columns.shape[0], channels, *windows.padded), columns.dtype)
     for number, place in windows.offsets():
-        result[(..., *place)] += parts[:, :, number]
+        result[place] += parts[:, :, number]
     return cropped(result, windows)
 
 
@@ -104,7 +104,7 @@ def _depthwise_transposed(x: Array, w: Array, channels: int, windows: Windows) -
     taps = w.reshape(channels, multiplier, -1)
     result = np.zeros((x.shape[0], channels, *windows.padded), x.dtype)
     for number, place in windows.offsets():
-        result[(..., *place)] += (rows * taps[:, :, number].reshape(channels, multiplier, *spatial)).sum(axis=2)
+        result[place] += (rows * taps[:, :, number].reshape(channels, multiplier, *spatial)).sum(axis=2)
     return result
 
 
@@ -139,5 +139,5 @@ def _depthwise_filter(x: Array, dy: Array, windows: Windows) -> Array:
     axes = (0, *range(3, rows.ndim))
     taps = np.empty((channels, rows.shape[2], prod(windows.kernel)), x.dtype)
     for number, place in windows.offsets():
-        taps[:, :, number] = np.add.reduce(x[(..., *place)][:, :, None] * rows, axis=axes, dtype=np.float64)
+        taps[:, :, number] = np.add.reduce(x[place][:, :, None] * rows, axis=axes, dtype=np.float64)
     return taps

@@ -13,7 +13,7 @@ _REDUCTIONS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.m
 
 
 def positions(indices: Array, size: int) -> Array:
-    """Indices as positions in [0, size): negative ones count from the end. Raises IndexError naming one out of range."""
+    """Indices as positions in [0, size): negative ones count from the end. IndexError names one out of range."""
     found = np.where(indices < 0, indices + size, indices).astype(np.intp)
     bad = (found < 0) | (found >= size)
     if bad.any():

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from snplan.runtime.numpy.base import Array, Attrs, Context, kernel, wide
+from snplan.runtime.numpy.base import Array, Attrs, Context, kernel
 from snplan.runtime.numpy.reduce import accurate_sum
 
 
@@ -40,7 +40,7 @@ class Normalised:
     axes: tuple[int, ...]
 
     def gradient(self, d: Array, *, centred: bool = True) -> Array:
-        """dx where `d` is the gradient of `values` and the statistics are functions of x (the mean only if `centred`)."""
+        """dx where `d` is the gradient of `values`; the statistics depend on x (the mean only if `centred`)."""
         count = max(prod(d.shape[axis] for axis in self.axes), 1)
         along = (accurate_sum(d * self.values, self.axes, keepdims=True) / count).astype(d.dtype)
         result = d - self.values * along
@@ -53,7 +53,7 @@ def _inverse_root(variance: Array, attrs: Attrs, dtype: np.dtype[Any]) -> Array:
     return (1.0 / np.sqrt(variance.astype(np.float64) + attrs["epsilon"])).astype(dtype)
 
 
-@kernel("batch_norm_train", widen=False)
+@kernel("batch_norm_train", like=(0, None, None))
 def batch_norm_train(inputs: Sequence[Array], attrs: Attrs, context: Context) -> tuple[Array, Array, Array]:
     """y with batch statistics over all axes but 1, and those statistics (population variance)."""
     x, scale, bias = inputs
@@ -61,10 +61,10 @@ def batch_norm_train(inputs: Sequence[Array], attrs: Attrs, context: Context) ->
     mean, variance = moments(x, axes)
     factor = _inverse_root(variance, attrs, x.dtype) * scale.reshape(shape)
     y = (x - mean.astype(x.dtype)) * factor + bias.reshape(shape)
-    return y, mean.reshape(-1).astype(scale.dtype), variance.reshape(-1).astype(scale.dtype)
+    return y, mean.reshape(-1).astype(x.dtype), variance.reshape(-1).astype(x.dtype)
 
 
-@kernel("batch_norm_grad", widen=False)
+@kernel("batch_norm_grad", like=(0, 1, 1))
 def batch_norm_grad(inputs: Sequence[Array], attrs: Attrs, context: Context) -> tuple[Array, Array, Array]:
     """dx, dscale, dbias; the statistics depend on x."""
     x, scale, mean, variance, dy = inputs
@@ -72,11 +72,11 @@ def batch_norm_grad(inputs: Sequence[Array], attrs: Attrs, context: Context) -> 
     inv_std = _inverse_root(variance.reshape(shape), attrs, x.dtype)
     normalised = Normalised(values=(x - mean.reshape(shape)) * inv_std, inv_std=inv_std, axes=axes)
     dx = normalised.gradient(dy) * scale.reshape(shape)
-    dscale = accurate_sum(dy * normalised.values, axes).astype(scale.dtype)
-    return dx, dscale, accurate_sum(dy, axes).astype(scale.dtype)
+    dscale = accurate_sum(dy * normalised.values, axes)
+    return dx, dscale, accurate_sum(dy, axes)
 
 
-@kernel("batch_norm_eval", widen=False)
+@kernel("batch_norm_eval", like=(0,))
 def batch_norm_eval(inputs: Sequence[Array], attrs: Attrs, context: Context) -> Array:
     """y with the running statistics."""
     x, scale, bias, mean, variance = inputs
@@ -85,25 +85,25 @@ def batch_norm_eval(inputs: Sequence[Array], attrs: Attrs, context: Context) -> 
     return (x - mean.reshape(shape)) * factor + bias.reshape(shape)
 
 
-@kernel("batch_norm_eval_grad", widen=False)
+@kernel("batch_norm_eval_grad", like=(0, 1, 1))
 def batch_norm_eval_grad(inputs: Sequence[Array], attrs: Attrs, context: Context) -> tuple[Array, Array, Array]:
     """dx, dscale, dbias; the statistics are constants."""
     x, scale, mean, variance, dy = inputs
     axes, shape = _channels(x)
     inv_std = _inverse_root(variance.reshape(shape), attrs, x.dtype)
     values = (x - mean.reshape(shape)) * inv_std
-    dscale = accurate_sum(dy * values, axes).astype(scale.dtype)
-    return dy * (inv_std * scale.reshape(shape)), dscale, accurate_sum(dy, axes).astype(scale.dtype)
+    dscale = accurate_sum(dy * values, axes)
+    return dy * (inv_std * scale.reshape(shape)), dscale, accurate_sum(dy, axes)
 
 
-@kernel("batch_norm_update", widen=False)
+@kernel("batch_norm_update", like=(0, 1))
 def batch_norm_update(inputs: Sequence[Array], attrs: Attrs, context: Context) -> tuple[Array, Array]:
     """`running * momentum + batch * (1 - momentum)` of the mean and of the variance."""
     running_mean, running_var, mean, variance = inputs
     momentum = attrs["momentum"]
     return (
-        running_mean * momentum + mean.astype(running_mean.dtype) * (1.0 - momentum),
-        running_var * momentum + variance.astype(running_var.dtype) * (1.0 - momentum),
+        running_mean * momentum + mean * (1.0 - momentum),
+        running_var * momentum + variance * (1.0 - momentum),
     )
 
 
@@ -112,7 +112,7 @@ def _trailing(x: Array, attrs: Attrs) -> tuple[tuple[int, ...], tuple[int, ...]]
     return tuple(range(attrs["axis"], x.ndim)), tuple(range(attrs["axis"]))
 
 
-@kernel("layer_norm", widen=False)
+@kernel("layer_norm", like=(0, None, None))
 def layer_norm(inputs: Sequence[Array], attrs: Attrs, context: Context) -> tuple[Array, Array, Array]:
     """y over the axes from `axis` on, mean and 1 / sqrt(variance + epsilon)."""
     x = inputs[0]
@@ -124,7 +124,7 @@ def layer_norm(inputs: Sequence[Array], attrs: Attrs, context: Context) -> tuple
     return y + inputs[2] if len(inputs) > 2 else y, near, inv_std
 
 
-@kernel("layer_norm_grad", widen=False)
+@kernel("layer_norm_grad", like=(0, 1, 1))
 def layer_norm_grad(inputs: Sequence[Array], attrs: Attrs, context: Context) -> tuple[Array, ...]:
     """dx, and dscale and dbias where there are those."""
     x, dy, (mean, inv_std) = inputs[0], inputs[-1], inputs[-3:-1]
@@ -144,10 +144,10 @@ def _parameter_sum(values: Array, leading: tuple[int, ...], scale: Array) -> Arr
     total = accurate_sum(values, leading)
     lent = (1,) * (total.ndim - scale.ndim) + scale.shape
     repeated = tuple(i for i, (n, m) in enumerate(zip(total.shape, lent, strict=True)) if n != m)
-    return accurate_sum(total, repeated, keepdims=True).reshape(scale.shape).astype(scale.dtype)
+    return accurate_sum(total, repeated, keepdims=True).reshape(scale.shape)
 
 
-@kernel("rms_norm", widen=False)
+@kernel("rms_norm", like=(0, None))
 def rms_norm(inputs: Sequence[Array], attrs: Attrs, context: Context) -> tuple[Array, Array]:
     """y over the axes from `axis` on, and 1 / sqrt(mean square + epsilon)."""
     x = inputs[0]
@@ -158,7 +158,7 @@ def rms_norm(inputs: Sequence[Array], attrs: Attrs, context: Context) -> tuple[A
     return y * inputs[1] if len(inputs) > 1 else y, inv_rms
 
 
-@kernel("rms_norm_grad", widen=False)
+@kernel("rms_norm_grad", like=(0, 1))
 def rms_norm_grad(inputs: Sequence[Array], attrs: Attrs, context: Context) -> tuple[Array, ...]:
     """dx, and dscale where there is a scale."""
     x, inv_rms, dy = inputs[0], inputs[-2], inputs[-1]
@@ -175,7 +175,7 @@ def _grouped(x: Array, groups: int) -> Array:
     return x.reshape(x.shape[0], groups, -1)
 
 
-@kernel("group_norm", widen=False)
+@kernel("group_norm", like=(0, None, None))
 def group_norm(inputs: Sequence[Array], attrs: Attrs, context: Context) -> tuple[Array, Array, Array]:
     """y normalised over each group of channels; mean and 1 / sqrt(variance + epsilon) [N, groups]."""
     x, scale, bias = inputs
@@ -187,7 +187,7 @@ def group_norm(inputs: Sequence[Array], attrs: Attrs, context: Context) -> tuple
     return y, near[:, :, 0], inv_std[:, :, 0]
 
 
-@kernel("group_norm_grad", widen=False)
+@kernel("group_norm_grad", like=(0, 1, 1))
 def group_norm_grad(inputs: Sequence[Array], attrs: Attrs, context: Context) -> tuple[Array, Array, Array]:
     """dx, dscale, dbias."""
     x, scale, mean, inv_std, dy = inputs
@@ -196,8 +196,8 @@ def group_norm_grad(inputs: Sequence[Array], attrs: Attrs, context: Context) -> 
     values = (_grouped(x, groups) - mean[:, :, None]) * spread
     normalised = Normalised(values=values, inv_std=spread, axes=(2,))
     dx = normalised.gradient(_grouped(dy * scale.reshape(shape), groups)).reshape(x.shape)
-    dscale = accurate_sum(dy * values.reshape(x.shape), axes).astype(scale.dtype)
-    return dx, dscale, accurate_sum(dy, axes).astype(scale.dtype)
+    dscale = accurate_sum(dy * values.reshape(x.shape), axes)
+    return dx, dscale, accurate_sum(dy, axes)
 
 
 def _channel_window(x: Array, before: int, after: int) -> Array:
@@ -224,7 +224,7 @@ def lrn(inputs: Sequence[Array], attrs: Attrs, context: Context) -> Array:
 
 @kernel("lrn_grad")
 def lrn_grad(inputs: Sequence[Array], attrs: Attrs, context: Context) -> Array:
-    """dy * base^-beta - 2 alpha beta / size * x * (sum of dy y / base over the channels whose windows hold this one)."""
+    """dy * base^-beta - 2 alpha beta / size * x * (sum of dy y / base over channels whose windows hold this one)."""
     x, y, dy = inputs
     size, beta = attrs["size"], attrs["beta"]
     base = _lrn_base(x, attrs)

@@ -21,7 +21,7 @@ def _lowest(dtype: np.dtype[Any]) -> Any:
 
 
 def _first_inside(windows: Windows) -> Array:
-    """[windows]: the number of each window's first position inside the input, for windows that hold the lowest value only."""
+    """[windows]: each window's first position inside the input, its result where all values there are the lowest."""
     number = np.zeros((1,) * len(windows.size), np.int64)
     axes = zip(windows.begin, windows.strides, windows.dilations, windows.count, windows.kernel, strict=True)
     for axis, (b, s, d, c, k) in enumerate(axes):
@@ -40,7 +40,7 @@ def max_pool(inputs: Sequence[Array], attrs: Attrs, context: Context) -> tuple[A
     indices = np.empty(y.shape, np.uint8 if prod(windows.kernel) <= 256 else np.int32)
     indices[...] = _first_inside(windows)
     for number, place in windows.offsets():
-        candidate = source[(..., *place)]
+        candidate = source[place]
         # "not <=" is "greater, or one of both is NaN"; a NaN that is already there stays.
         better = ~(candidate <= y) & (y == y)
         np.copyto(y, candidate, where=better)
@@ -55,17 +55,17 @@ def max_pool_grad(inputs: Sequence[Array], attrs: Attrs, context: Context) -> Ar
     windows = _windows(attrs, attrs["shape"][2:], dy.shape[2:])
     dx = np.zeros(dy.shape[:2] + windows.padded, dy.dtype)
     for number, place in windows.offsets():
-        dx[(..., *place)] += np.where(indices == number, dy, dy.dtype.type(0))
+        dx[place] += np.where(indices == number, dy, dy.dtype.type(0))
     return cropped(dx, windows)
 
 
 def _divisors(windows: Windows, *, include_pad: bool, dtype: np.dtype[Any]) -> Array:
     """[windows]: how many positions of each window count."""
     total = np.ones((1,) * len(windows.size), np.int64)
-    axes = zip(windows.size, windows.kernel, windows.strides, windows.dilations, windows.begin, windows.end, windows.count, strict=True)
-    for axis, (n, k, s, d, b, e, c) in enumerate(axes):
-        place = np.arange(c)[:, None] * s + np.arange(k) * d - b
-        low, high = (-b, n + e) if include_pad else (0, n)
+    for axis, (n, k, c) in enumerate(zip(windows.size, windows.kernel, windows.count, strict=True)):
+        begin, end = windows.begin[axis], windows.end[axis]
+        place = np.arange(c)[:, None] * windows.strides[axis] + np.arange(k) * windows.dilations[axis] - begin
+        low, high = (-begin, n + end) if include_pad else (0, n)
         inside = ((place >= low) & (place < high)).sum(axis=1)
         total = total * inside.reshape([-1 if i == axis else 1 for i in range(len(windows.size))])
     return np.maximum(total, 1).astype(dtype)
@@ -79,7 +79,7 @@ def average_pool(inputs: Sequence[Array], attrs: Attrs, context: Context) -> Arr
     source = padded(x, windows)
     y = np.zeros(x.shape[:2] + windows.count, x.dtype)
     for _, place in windows.offsets():
-        y += source[(..., *place)]
+        y += source[place]
     return y / _divisors(windows, include_pad=bool(attrs.get("count_include_pad")), dtype=x.dtype)
 
 
@@ -91,5 +91,5 @@ def average_pool_grad(inputs: Sequence[Array], attrs: Attrs, context: Context) -
     share = dy / _divisors(windows, include_pad=bool(attrs.get("count_include_pad")), dtype=dy.dtype)
     dx = np.zeros(dy.shape[:2] + windows.padded, dy.dtype)
     for _, place in windows.offsets():
-        dx[(..., *place)] += share
+        dx[place] += share
     return cropped(dx, windows)

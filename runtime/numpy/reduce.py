@@ -13,7 +13,7 @@ from snplan.runtime.numpy.base import Array, Attrs, Context, kernel
 def accurate_sum(x: Array, axes: tuple[int, ...], *, keepdims: bool = False) -> Array:
     """The sum over `axes`: float64 for floats, x's own type for integers."""
     dtype = np.float64 if x.dtype.kind == "f" else x.dtype
-    return np.asarray(np.add.reduce(x, axis=axes, dtype=dtype, keepdims=keepdims))
+    return np.asarray(np.sum(x, axis=axes, dtype=dtype, keepdims=keepdims))
 
 
 def kept(y: Array, axes: Sequence[int], attrs: Attrs) -> Array:
@@ -103,7 +103,7 @@ def reduce_prod_grad(inputs: Sequence[Array], attrs: Attrs, context: Context) ->
     axes = _axes(attrs)
     last = tuple(range(x.ndim - len(axes), x.ndim))
     moved = np.moveaxis(x, axes, last)
-    rows = moved.reshape(moved.shape[: x.ndim - len(axes)] + (-1,)).astype(np.float64)
+    rows = moved.reshape(*moved.shape[: x.ndim - len(axes)], -1).astype(np.float64)
     others = _exclusive_product(rows) * _exclusive_product(rows[..., ::-1])[..., ::-1]
     return (np.moveaxis(others.reshape(moved.shape), last, axes) * kept(dy, axes, attrs)).astype(x.dtype)
 
@@ -158,7 +158,7 @@ def cum_sum(inputs: Sequence[Array], attrs: Attrs, context: Context) -> Array:
 
 @kernel("top_k")
 def top_k(inputs: Sequence[Array], attrs: Attrs, context: Context) -> tuple[Array, Array]:
-    """The k largest (or smallest) along an axis, sorted, and their indices; of equal ones the lower index comes first."""
+    """The k largest (or smallest) along an axis, sorted, and their indices: of equal ones the lower first."""
     x, axis = inputs[0], attrs["axis"]
     if attrs.get("largest", True):
         # A stable sort of the reversed line, read from its end, puts the lower of equal indices first.

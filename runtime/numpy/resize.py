@@ -50,7 +50,8 @@ def _cubic(distance: Array, a: float) -> Array:
 
 def axis_taps(attrs: Attrs, size: int, out: int, scale: float) -> Taps:
     """What each position of a resized axis reads, and with which weights; positions are clamped into the axis."""
-    position = _COORDINATES[attrs.get("coordinate_mode", "half_pixel")](np.arange(out, dtype=np.float64), scale, size, out)
+    coordinate = _COORDINATES[attrs.get("coordinate_mode", "half_pixel")]
+    position = coordinate(np.arange(out, dtype=np.float64), scale, size, out)
     mode = attrs["mode"]
     if mode == "nearest":
         index = _ROUNDING[attrs.get("nearest_mode", "round_prefer_floor")](position)[:, None]

@@ -11,6 +11,9 @@ import numpy as np
 
 from snplan.runtime.numpy.base import Array, Attrs
 
+# All images, all channels.
+_FULL = (slice(None), slice(None))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
@@ -40,15 +43,10 @@ class Windows:
         return self.kernel == ones and self.strides == ones and not any(self.begin) and not any(self.end)
 
     def offsets(self) -> Iterator[tuple[int, tuple[slice, ...]]]:
-        """For each position in a window, row-major: its number, and the padded elements it meets, one a window."""
+        """For each position in a window, row-major: its number, and where a padded [N, C, ...] array meets it."""
         for number, position in enumerate(product(*(range(k) for k in self.kernel))):
-            yield (
-                number,
-                tuple(
-                    slice(p * d, p * d + (c - 1) * s + 1, s)
-                    for p, d, c, s in zip(position, self.dilations, self.count, self.strides, strict=True)
-                ),
-            )
+            axes = zip(position, self.dilations, self.count, self.strides, strict=True)
+            yield number, _FULL + tuple(slice(p * d, p * d + (c - 1) * s + 1, s) for p, d, c, s in axes)
 
 
 def windows_of(attrs: Attrs, size: Sequence[int], kernel: Sequence[int], count: Sequence[int] | None = None) -> Windows:
@@ -77,7 +75,7 @@ def _overlap(windows: Windows) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
         low, high = max(0, -b), min(n, length - b)
         outer.append(slice(low, high))
         inner.append(slice(low + b, high + b))
-    return tuple(inner), tuple(outer)
+    return _FULL + tuple(inner), _FULL + tuple(outer)
 
 
 def padded(x: Array, windows: Windows, fill: Any = 0) -> Array:
@@ -86,7 +84,7 @@ def padded(x: Array, windows: Windows, fill: Any = 0) -> Array:
         return x
     result = np.full(x.shape[:2] + windows.padded, fill, x.dtype)
     inner, outer = _overlap(windows)
-    result[(..., *inner)] = x[(..., *outer)]
+    result[inner] = x[outer]
     return result
 
 
@@ -96,7 +94,7 @@ def cropped(buffer: Array, windows: Windows) -> Array:
         return buffer
     result = np.zeros(buffer.shape[:2] + windows.size, buffer.dtype)
     inner, outer = _overlap(windows)
-    result[(..., *outer)] = buffer[(..., *inner)]
+    result[outer] = buffer[inner]
     return result
 
 
