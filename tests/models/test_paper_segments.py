@@ -1,4 +1,4 @@
-"""The zoo's AlexNet and ResNets have the paper's segments: Table 1's counts of recomputed layers, from the ONNX graph."""
+"""The zoo's AlexNet and ResNets have the paper's segments: the counts of recomputed layers in its Table 1."""
 
 from collections import Counter
 from typing import Any
