@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from snplan.ir import Attrs, Spec
+from collections.abc import Mapping
+
+from snplan.ir import Attrs, Op, Spec
 from snplan.ops.attributes import get_dtype, get_float, get_int, get_shape
-from snplan.ops.base import Kind, ShapeError, Specs, no_flops, register
+from snplan.ops.base import Backward, Kind, ShapeError, Specs, no_flops, register
+from snplan.ops.gradients import pass_through, reshaped
 from snplan.ops.shapes import need, need_count, same_as, show
 
 
@@ -42,10 +45,20 @@ def infer_cast(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
     return (Spec(get_dtype(attrs, "to"), specs[0].shape),)
 
 
+def gradient_view(b: Backward, op: Op) -> Mapping[int, str]:
+    """dy under x's shape."""
+    return {0: reshaped(b, b.dy(), b.spec(op.inputs[0]).shape)}
+
+
+def gradient_cast(b: Backward, op: Op) -> Mapping[int, str]:
+    """dy cast back to x's type."""
+    return {0: b.emit("cast", [b.dy()], {"to": str(b.spec(op.inputs[0]).dtype)})[0]}
+
+
 register(
     Kind(name="constant", infer=infer_constant, flops=no_flops),
     Kind(name="range", infer=infer_range, flops=no_flops),
-    Kind(name="view", infer=infer_view, flops=no_flops, view=True),
-    Kind(name="copy", infer=same_as(0, 1), flops=no_flops),
-    Kind(name="cast", infer=infer_cast),
+    Kind(name="view", infer=infer_view, gradient=gradient_view, flops=no_flops, view=True),
+    Kind(name="copy", infer=same_as(0, 1), gradient=pass_through, flops=no_flops),
+    Kind(name="cast", infer=infer_cast, gradient=gradient_cast),
 )

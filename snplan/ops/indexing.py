@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from snplan.ir import Attrs, Spec
-from snplan.ops.attributes import get_choice, get_int
-from snplan.ops.base import Kind, ShapeError, Specs, no_flops, register
+from collections.abc import Mapping, Sequence
+
+from snplan.ir import Attrs, Op, Spec
+from snplan.ops.attributes import get_choice, get_int, get_shape
+from snplan.ops.base import Backward, Kind, ShapeError, Specs, no_flops, register
+from snplan.ops.gradients import with_shape, zeros
 from snplan.ops.shapes import (
     Shape,
     get_axis,
@@ -100,16 +103,115 @@ def infer_one_hot(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
     return (Spec(values.dtype, (*indices.shape[:axis], depth, *indices.shape[axis:])),)
 
 
+def infer_gather_grad(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
+    """`shape` of dy's type; gathering from it gives dy's shape."""
+    need_count(specs, 2)
+    indices, dy = specs
+    need_index(indices)
+    shape = get_shape(attrs)
+    need_shape(dy, _gathered(shape, indices.shape, get_axis(attrs, len(shape))), "dy")
+    return (Spec(dy.dtype, shape),)
+
+
+def infer_gather_nd_grad(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
+    """`shape` of dy's type; GatherND from it gives dy's shape."""
+    need_count(specs, 2)
+    shape = get_shape(attrs)
+    need_shape(specs[1], _gathered_nd(shape, specs[0], get_int(attrs, "batch_dims")), "dy")
+    return (Spec(specs[1].dtype, shape),)
+
+
+def infer_scatter_add(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
+    """`shape` of dy's type; dy has the indices' shape."""
+    need_count(specs, 2)
+    shape = get_shape(attrs)
+    _check_elements(shape, specs[0], attrs)
+    need_shape(specs[1], specs[0].shape, "dy")
+    return (Spec(specs[1].dtype, shape),)
+
+
+def gradient_gather(b: Backward, op: Op) -> Mapping[int, str]:
+    """dy summed where it was gathered from."""
+    attrs = with_shape({"axis": op.attrs["axis"]}, b, op.inputs[0])
+    return {0: b.emit("gather_grad", [op.inputs[1], b.dy()], attrs)[0]}
+
+
+def gradient_gather_elements(b: Backward, op: Op) -> Mapping[int, str]:
+    """dy summed where it was gathered from."""
+    attrs = with_shape({"axis": op.attrs["axis"]}, b, op.inputs[0])
+    return {0: b.emit("scatter_add", [op.inputs[1], b.dy()], attrs)[0]}
+
+
+def gradient_gather_nd(b: Backward, op: Op) -> Mapping[int, str]:
+    """dy summed where it was gathered from."""
+    attrs = with_shape({"batch_dims": op.attrs["batch_dims"]}, b, op.inputs[0])
+    return {0: b.emit("gather_nd_grad", [op.inputs[1], b.dy()], attrs)[0]}
+
+
+def gradient_scatter_elements(b: Backward, op: Op) -> Mapping[int, str]:
+    """dx is dy with zeros at what was overwritten; the updates' gradient is gathered."""
+    return _scatter_gradients(b, op, "gather_elements", {"axis": op.attrs["axis"]})
+
+
+def gradient_scatter_nd(b: Backward, op: Op) -> Mapping[int, str]:
+    """dx is dy with zeros at what was overwritten; the updates' gradient is gathered."""
+    return _scatter_gradients(b, op, "gather_nd", {"batch_dims": 0})
+
+
+def _scatter_gradients(b: Backward, op: Op, gather: str, attrs: Attrs) -> Mapping[int, str]:
+    _, indices, updates = op.inputs
+    gradients = {}
+    if b.wants(2):
+        gradients[2] = b.emit(gather, [b.dy(), indices], attrs, label="dupdates")[0]
+    if b.wants(0):
+        added = op.attrs["reduction"] == "add"
+        gradients[0] = b.dy() if added else b.emit(op.kind, [b.dy(), indices, zeros(b, updates)], op.attrs)[0]
+    return gradients
+
+
+def _refuses_scatter(attrs: Attrs, outputs: Sequence[bool]) -> str | None:
+    reduction = attrs.get("reduction")
+    return None if reduction in ("none", "add") else f'reduction "{reduction}" has no gradient'
+
+
+def scatter_add_traffic(inputs: Specs, outputs: Specs, attrs: Attrs) -> int:
+    """All of the result cleared; indices and dy read; each sum read and written."""
+    return inputs[0].bytes + 3 * inputs[1].bytes + outputs[0].bytes
+
+
 def gather_traffic(inputs: Specs, outputs: Specs, attrs: Attrs) -> int:
     """Indices, and what is gathered, read and written: not the whole table."""
     return inputs[1].bytes + 2 * outputs[0].bytes
 
 
 register(
-    Kind(name="gather", infer=infer_gather, flops=no_flops, traffic=gather_traffic),
-    Kind(name="gather_elements", infer=infer_gather_elements, flops=no_flops, traffic=gather_traffic),
-    Kind(name="gather_nd", infer=infer_gather_nd, flops=no_flops, traffic=gather_traffic),
-    Kind(name="scatter_elements", infer=infer_scatter_elements, flops=no_flops, inplace=((0, 0),)),
-    Kind(name="scatter_nd", infer=infer_scatter_nd, flops=no_flops, inplace=((0, 0),)),
-    Kind(name="one_hot", infer=infer_one_hot, flops=no_flops),
+    Kind(name="gather", infer=infer_gather, gradient=gradient_gather, flops=no_flops, traffic=gather_traffic),
+    Kind(
+        name="gather_elements",
+        infer=infer_gather_elements,
+        gradient=gradient_gather_elements,
+        flops=no_flops,
+        traffic=gather_traffic,
+    ),
+    Kind(name="gather_nd", infer=infer_gather_nd, gradient=gradient_gather_nd, flops=no_flops, traffic=gather_traffic),
+    Kind(
+        name="scatter_elements",
+        infer=infer_scatter_elements,
+        gradient=gradient_scatter_elements,
+        refuses=_refuses_scatter,
+        flops=no_flops,
+        inplace=((0, 0),),
+    ),
+    Kind(
+        name="scatter_nd",
+        infer=infer_scatter_nd,
+        gradient=gradient_scatter_nd,
+        refuses=_refuses_scatter,
+        flops=no_flops,
+        inplace=((0, 0),),
+    ),
+    Kind(name="one_hot", infer=infer_one_hot, differentiable=(), flops=no_flops),
+    Kind(name="gather_grad", infer=infer_gather_grad, traffic=scatter_add_traffic),
+    Kind(name="gather_nd_grad", infer=infer_gather_nd_grad, traffic=scatter_add_traffic),
+    Kind(name="scatter_add", infer=infer_scatter_add, traffic=scatter_add_traffic),
 )

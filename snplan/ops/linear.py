@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
-from snplan.ir import Attrs, Spec
+from snplan.ir import Attr, Attrs, Op, Spec
 from snplan.ops.attributes import get_bool, get_float, get_int, get_ints, get_shape
-from snplan.ops.base import Kind, ShapeError, Specs, register
+from snplan.ops.base import Backward, Kind, ShapeError, Specs, register
+from snplan.ops.gradients import reshaped, unbroadcast, with_shape
 from snplan.ops.shapes import (
     Shape,
     broadcast,
@@ -115,6 +117,84 @@ def infer_conv_filter(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
     return (Spec(need_same_dtype(specs), shape),)
 
 
+def gradient_matmul(b: Backward, op: Op) -> Mapping[int, str]:
+    """alpha dy op(b)^T, alpha op(a)^T dy, and dy summed to the bias."""
+    gradients = {}
+    if b.wants(1):
+        gradients[1] = _gradient_b(b, op)
+    if b.wants(0):
+        gradients[0] = _gradient_a(b, op)
+    if len(op.inputs) == 3 and b.wants(2):
+        gradients[2] = unbroadcast(b, b.dy(), op.inputs[2], "dbias")
+    return gradients
+
+
+def _product(b: Backward, left: str, right: str, trans: tuple[bool, bool], op: Op, label: str) -> str:
+    attrs: Attrs = {"trans_a": trans[0], "trans_b": trans[1], "alpha": op.attrs["alpha"]}
+    return b.emit("matmul", [left, right], attrs, label=label)[0]
+
+
+def _gradient_a(b: Backward, op: Op) -> str:
+    trans_a, trans_b = get_bool(op.attrs, "trans_a"), get_bool(op.attrs, "trans_b")
+    if trans_a:
+        product = _product(b, op.inputs[1], b.dy(), (trans_b, True), op, "da")
+    else:
+        product = _product(b, b.dy(), op.inputs[1], (False, not trans_b), op, "da")
+    return unbroadcast(b, product, op.inputs[0], "da")
+
+
+def _gradient_b(b: Backward, op: Op) -> str:
+    trans_a, trans_b = get_bool(op.attrs, "trans_a"), get_bool(op.attrs, "trans_b")
+    a, dy = op.inputs[0], b.dy()
+    if _one_matrix(b.spec(op.inputs[1]).shape) and not trans_a:
+        # Rows of all matrices of the batch are rows of one: one product sums over the batch too.
+        a, dy = _as_matrix(b, a, "a_rows"), _as_matrix(b, dy, "dy_rows")
+    left, right, trans = (dy, a, (True, trans_a)) if trans_b else (a, dy, (not trans_a, False))
+    product = _product(b, left, right, trans, op, "db")
+    return unbroadcast(b, product, op.inputs[1], "db")
+
+
+def _one_matrix(shape: Shape) -> bool:
+    return prod(shape[:-2]) == 1
+
+
+def _as_matrix(b: Backward, name: str, label: str) -> str:
+    shape = b.spec(name).shape
+    return reshaped(b, name, (prod(shape[:-1]), shape[-1]), label)
+
+
+_WINDOW = ("strides", "pads", "dilations", "group")
+
+
+def _window(op: Op) -> dict[str, Attr]:
+    return {key: op.attrs[key] for key in _WINDOW}
+
+
+def gradient_conv(b: Backward, op: Op) -> Mapping[int, str]:
+    """Filter gradient, data gradient, dy summed to the bias: three ops, so that they need not be live together."""
+    x, w = op.inputs[:2]
+    gradients = {}
+    if b.wants(1):
+        gradients[1] = b.emit("conv_filter", [x, b.dy()], with_shape(_window(op), b, w), label="dw")[0]
+    if b.wants(0):
+        gradients[0] = b.emit("conv_transpose", [b.dy(), w], with_shape(_window(op), b, x))[0]
+    if len(op.inputs) == 3 and b.wants(2):
+        axes: list[Attr] = [axis for axis in range(len(b.spec(x).shape)) if axis != 1]
+        gradients[2] = b.emit("reduce_sum", [b.dy()], {"axes": axes, "keepdims": False}, label="dbias")[0]
+    return gradients
+
+
+def gradient_conv_transpose(b: Backward, op: Op) -> Mapping[int, str]:
+    """The `conv` that this is the data gradient of, and its filter gradient with dy as data."""
+    x, w = op.inputs
+    gradients = {}
+    if b.wants(1):
+        gradients[1] = b.emit("conv_filter", [b.dy(), x], with_shape(_window(op), b, w), label="dw")[0]
+    if b.wants(0):
+        gradients[0] = b.emit("conv", [b.dy(), w], _window(op))[0]
+    return gradients
+
+
 def matmul_flops(inputs: Specs, outputs: Specs, attrs: Attrs) -> int:
     """Two for each multiply-add, and one for each addition of the bias."""
     _, _, inner = matrix_sizes(inputs[0].shape, inputs[1].shape, attrs)
@@ -137,8 +217,13 @@ def conv_filter_flops(inputs: Specs, outputs: Specs, attrs: Attrs) -> int:
 
 
 register(
-    Kind(name="matmul", infer=infer_matmul, flops=matmul_flops),
-    Kind(name="conv", infer=infer_conv, flops=conv_flops),
-    Kind(name="conv_transpose", infer=infer_conv_transpose, flops=conv_transpose_flops),
+    Kind(name="matmul", infer=infer_matmul, gradient=gradient_matmul, flops=matmul_flops),
+    Kind(name="conv", infer=infer_conv, gradient=gradient_conv, flops=conv_flops),
+    Kind(
+        name="conv_transpose",
+        infer=infer_conv_transpose,
+        gradient=gradient_conv_transpose,
+        flops=conv_transpose_flops,
+    ),
     Kind(name="conv_filter", infer=infer_conv_filter, flops=conv_filter_flops),
 )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from snplan.ir import Attrs, Spec
+from collections.abc import Mapping
+
+from snplan.ir import Attr, Attrs, Op, Spec
 from snplan.ops.attributes import get_bool, get_choice, get_int, get_ints, get_shape
-from snplan.ops.base import Kind, ShapeError, Specs, no_flops, register
+from snplan.ops.base import Backward, Kind, ShapeError, Specs, no_flops, register
+from snplan.ops.gradients import linear_gradient, reshaped, unbroadcast, with_shape
 from snplan.ops.shapes import (
     Shape,
     broadcasts_to,
@@ -13,6 +16,7 @@ from snplan.ops.shapes import (
     need_count,
     need_rank,
     need_same_dtype,
+    need_shape,
     show,
     show_all,
     without,
@@ -126,13 +130,100 @@ def written_twice(inputs: Specs, outputs: Specs, attrs: Attrs) -> int:
     return 2 * sum(spec.bytes for spec in outputs)
 
 
+def infer_slice_grad(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
+    """`shape`, of which the slice would have dy's shape."""
+    need_count(specs, 1)
+    shape = get_shape(attrs)
+    taken = _check_slice(shape, {**attrs, "sizes": [*specs[0].shape]})
+    need_shape(specs[0], taken, "dy")
+    return (Spec(specs[0].dtype, shape),)
+
+
+def infer_pad_grad(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
+    """`shape`, which padded would have dy's shape."""
+    need_count(specs, 1)
+    shape = get_shape(attrs)
+    need_shape(specs[0], _padded(shape, attrs), "dy")
+    return (Spec(specs[0].dtype, shape),)
+
+
+def _inverse(attrs: Attrs) -> Attrs:
+    perm = get_ints(attrs, "perm")
+    return {"perm": [perm.index(axis) for axis in range(len(perm))]}
+
+
+def _part(shape: Shape, axis: int, start: int) -> dict[str, Attr]:
+    """Attributes `starts` and `steps` of the part of a tensor of `shape` from `start` along `axis`."""
+    starts: list[Attr] = [0] * len(shape)
+    starts[axis] = start
+    return {"starts": starts, "steps": [1] * len(shape)}
+
+
+def gradient_concat(b: Backward, op: Op) -> Mapping[int, str]:
+    """dy split, or sliced where not every input wants its part."""
+    axis = get_int(op.attrs, "axis")
+    shapes = [b.spec(name).shape for name in op.inputs]
+    wanted = [index for index in range(len(shapes)) if b.wants(index)]
+    if len(wanted) == len(shapes) > 1:
+        attrs: dict[str, Attr] = {"axis": axis, "sizes": [shape[axis] for shape in shapes]}
+        parts = b.emit("split", [b.dy()], attrs)
+        return dict(enumerate(parts))
+    gradients, start = {}, 0
+    for index, shape in enumerate(shapes):
+        if index in wanted:
+            attrs = {**_part(shape, axis, start), "sizes": [*shape]}
+            gradients[index] = b.emit("slice", [b.dy()], attrs, label=f"dx{index}")[0]
+        start += shape[axis]
+    return gradients
+
+
+def gradient_split(b: Backward, op: Op) -> Mapping[int, str]:
+    """The parts' gradients one after another; where only one part has any, zeros around it."""
+    axis = get_int(op.attrs, "axis")
+    given = [index for index in range(len(op.outputs)) if b.has_dy(index)]
+    if len(given) > 1 or len(op.outputs) == 1:
+        parts = [b.dy(index) for index in range(len(op.outputs))]
+        return {0: b.emit("concat", parts, {"axis": axis})[0]}
+    start = sum(get_ints(op.attrs, "sizes")[: given[0]])
+    attrs = _part(b.spec(op.inputs[0]).shape, axis, start)
+    return {0: b.emit("slice_grad", [b.dy(given[0])], with_shape(attrs, b, op.inputs[0]))[0]}
+
+
+def gradient_slice(b: Backward, op: Op) -> Mapping[int, str]:
+    """dy where it was taken from, zero elsewhere."""
+    attrs = {"starts": op.attrs["starts"], "steps": op.attrs["steps"]}
+    return {0: b.emit("slice_grad", [b.dy()], with_shape(attrs, b, op.inputs[0]))[0]}
+
+
+def gradient_pad(b: Backward, op: Op) -> Mapping[int, str]:
+    """dy without the pads, what they repeated added where it came from."""
+    attrs = {key: op.attrs[key] for key in ("before", "after", "mode")}
+    return {0: b.emit("pad_grad", [b.dy()], with_shape(attrs, b, op.inputs[0]))[0]}
+
+
+def gradient_expand(b: Backward, op: Op) -> Mapping[int, str]:
+    """dy summed over the axes along which x was repeated."""
+    return {0: unbroadcast(b, b.dy(), op.inputs[0])}
+
+
+def gradient_tile(b: Backward, op: Op) -> Mapping[int, str]:
+    """dy summed over the repeats, seen as axes of their own."""
+    x, repeats = b.spec(op.inputs[0]).shape, get_ints(op.attrs, "repeats")
+    pairs = tuple(size for pair in zip(repeats, x, strict=True) for size in pair)
+    axes: list[Attr] = [2 * axis for axis in range(len(x))]
+    (total,) = b.emit("reduce_sum", [reshaped(b, b.dy(), pairs)], {"axes": axes, "keepdims": False})
+    return {0: total}
+
+
 register(
-    Kind(name="transpose", infer=infer_transpose, flops=no_flops),
-    Kind(name="concat", infer=infer_concat, flops=no_flops),
-    Kind(name="split", infer=infer_split, flops=no_flops),
-    Kind(name="slice", infer=infer_slice, flops=no_flops, traffic=written_twice),
-    Kind(name="pad", infer=infer_pad, flops=no_flops),
-    Kind(name="expand", infer=infer_expand, flops=no_flops),
-    Kind(name="tile", infer=infer_tile, flops=no_flops),
-    Kind(name="trilu", infer=infer_trilu, flops=no_flops, inplace=((0, 0),)),
+    Kind(name="transpose", infer=infer_transpose, gradient=linear_gradient("transpose", _inverse), flops=no_flops),
+    Kind(name="concat", infer=infer_concat, gradient=gradient_concat, flops=no_flops),
+    Kind(name="split", infer=infer_split, gradient=gradient_split, flops=no_flops),
+    Kind(name="slice", infer=infer_slice, gradient=gradient_slice, flops=no_flops, traffic=written_twice),
+    Kind(name="pad", infer=infer_pad, gradient=gradient_pad, flops=no_flops),
+    Kind(name="slice_grad", infer=infer_slice_grad, flops=no_flops),
+    Kind(name="pad_grad", infer=infer_pad_grad, flops=no_flops),
+    Kind(name="expand", infer=infer_expand, gradient=gradient_expand, flops=no_flops),
+    Kind(name="tile", infer=infer_tile, gradient=gradient_tile, flops=no_flops),
+    Kind(name="trilu", infer=infer_trilu, gradient=linear_gradient("trilu"), flops=no_flops, inplace=((0, 0),)),
 )

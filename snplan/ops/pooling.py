@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
-from snplan.ir import Attrs, DType, Spec
+from snplan.ir import Attrs, DType, Op, Spec
 from snplan.ops.attributes import get_ints, get_shape
-from snplan.ops.base import Kind, Specs, register
-from snplan.ops.shapes import Shape, need, need_count, need_number, need_rank
+from snplan.ops.base import Backward, Kind, Specs, register
+from snplan.ops.gradients import shaped_gradient, with_shape
+from snplan.ops.shapes import Shape, need, need_count, need_float, need_number, need_rank, need_same, need_shape
 
 
 def _pooled(shape: Shape, attrs: Attrs) -> Shape:
@@ -47,12 +49,49 @@ def infer_average_pool(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
     return (Spec(specs[0].dtype, _pooled(specs[0].shape, attrs)),)
 
 
+def infer_max_pool_grad(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
+    """`shape` of dy's type, which pooled would have dy's shape."""
+    need_count(specs, 2)
+    indices, dy = specs
+    need_float(dy, "dy")
+    need_same(indices, Spec(index_dtype(attrs), dy.shape), "indices and max_pool's")
+    return infer_average_pool_grad(specs[1:], attrs)
+
+
+def infer_average_pool_grad(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
+    """`shape` of dy's type, which pooled would have dy's shape."""
+    need_count(specs, 1)
+    need_float(specs[0], "dy")
+    need_rank(specs[0], 3, 5, "dy")
+    shape = get_shape(attrs)
+    need_shape(specs[0], _pooled(shape, attrs), "dy")
+    return (Spec(specs[0].dtype, shape),)
+
+
+def gradient_max_pool(b: Backward, op: Op) -> Mapping[int, str]:
+    """dy put back at the saved positions."""
+    attrs = with_shape(op.attrs, b, op.inputs[0])
+    return {0: b.emit("max_pool_grad", [op.outputs[1], b.dy()], attrs)[0]}
+
+
 def window_flops(inputs: Specs, outputs: Specs, attrs: Attrs) -> int:
     """One operation for each position of each window."""
     return outputs[0].elements * prod(get_ints(attrs, "kernel"))
 
 
+def window_gradient_flops(inputs: Specs, outputs: Specs, attrs: Attrs) -> int:
+    """One operation for each position of each window of dy, the last input."""
+    return inputs[-1].elements * prod(get_ints(attrs, "kernel"))
+
+
 register(
-    Kind(name="max_pool", infer=infer_max_pool, flops=window_flops),
-    Kind(name="average_pool", infer=infer_average_pool, flops=window_flops),
+    Kind(name="max_pool", infer=infer_max_pool, gradient=gradient_max_pool, flops=window_flops),
+    Kind(name="max_pool_grad", infer=infer_max_pool_grad, flops=window_gradient_flops),
+    Kind(
+        name="average_pool",
+        infer=infer_average_pool,
+        gradient=shaped_gradient("average_pool_grad"),
+        flops=window_flops,
+    ),
+    Kind(name="average_pool_grad", infer=infer_average_pool_grad, flops=window_gradient_flops),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from snplan.ir import Attrs, DType, Spec
 from snplan.ops.attributes import get_dtype, get_float, get_shape
 from snplan.ops.base import Kind, Specs, register
+from snplan.ops.gradients import linear_gradient
 from snplan.ops.shapes import need, need_count, need_float
 
 
@@ -42,7 +43,15 @@ def random_flops(inputs: Specs, outputs: Specs, attrs: Attrs) -> int:
 
 
 register(
-    Kind(name="dropout", infer=infer_dropout, inplace=((0, 0),), flops=random_flops, random=True),
+    Kind(
+        name="dropout",
+        infer=infer_dropout,
+        gradient=linear_gradient("dropout_grad"),
+        inplace=((0, 0),),
+        flops=random_flops,
+        random=True,
+    ),
+    Kind(name="dropout_grad", infer=infer_dropout, inplace=((0, 0),), flops=random_flops, random=True),
     Kind(name="dropout_mask", infer=infer_dropout_mask, flops=random_flops, random=True),
     Kind(name="random_uniform", infer=infer_random, flops=random_flops, random=True),
     Kind(name="random_normal", infer=infer_random, flops=random_flops, random=True),

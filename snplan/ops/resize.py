@@ -5,7 +5,8 @@ from __future__ import annotations
 from snplan.ir import Attrs, Spec
 from snplan.ops.attributes import get_choice, get_shape
 from snplan.ops.base import Kind, Specs, register
-from snplan.ops.shapes import need, need_count, need_number
+from snplan.ops.gradients import shaped_gradient
+from snplan.ops.shapes import Shape, need, need_count, need_float, need_number, need_shape
 
 MODES = ("nearest", "linear", "cubic")
 
@@ -13,14 +14,39 @@ MODES = ("nearest", "linear", "cubic")
 def infer_resize(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
     """`sizes` of the input's type."""
     need_count(specs, 1)
-    x = specs[0]
-    need_number(x)
+    need_number(specs[0])
+    return (Spec(specs[0].dtype, _resized(specs[0].shape, attrs)),)
+
+
+def infer_resize_grad(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
+    """`shape` of dy's type, which resized would have dy's shape."""
+    need_count(specs, 1)
+    need_float(specs[0], "dy")
+    shape = get_shape(attrs)
+    need_shape(specs[0], _resized(shape, attrs), "dy")
+    return (Spec(specs[0].dtype, shape),)
+
+
+def _resized(shape: Shape, attrs: Attrs) -> Shape:
+    """`sizes`, checked to fit `shape`, as must `scales`."""
     get_choice(attrs, "mode", MODES)
     sizes, scales = get_shape(attrs, "sizes"), attrs.get("scales")
-    need(len(sizes) == x.rank, f"sizes must have {x.rank} entries, it is {list(sizes)}")
-    need(isinstance(scales, (list, tuple)) and len(scales) == x.rank, f"scales must have {x.rank} entries")
-    need(all(dim or not size for dim, size in zip(x.shape, sizes, strict=True)), "an empty axis cannot grow")
-    return (Spec(x.dtype, sizes),)
+    need(len(sizes) == len(shape), f"sizes must have {len(shape)} entries, it is {list(sizes)}")
+    need(isinstance(scales, (list, tuple)) and len(scales) == len(shape), f"scales must have {len(shape)} entries")
+    need(all(dim or not size for dim, size in zip(shape, sizes, strict=True)), "an empty axis cannot grow")
+    return sizes
 
 
-register(Kind(name="resize", infer=infer_resize))
+_TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
+
+
+def resize_flops(inputs: Specs, outputs: Specs, attrs: Attrs) -> int:
+    """Two for each element that one of the larger side is mixed from: taps to the power of the resized axes."""
+    axes = sum(a != b for a, b in zip(inputs[0].shape, outputs[0].shape, strict=True))
+    return 2 * int(_TAPS[get_choice(attrs, "mode", MODES)] ** axes) * max(inputs[0].elements, outputs[0].elements)
+
+
+register(
+    Kind(name="resize", infer=infer_resize, gradient=shaped_gradient("resize_grad"), flops=resize_flops),
+    Kind(name="resize_grad", infer=infer_resize_grad, flops=resize_flops),
+)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from snplan.ir import Attrs, DType, Spec
-from snplan.ops.base import Kind, Specs, register
-from snplan.ops.shapes import need_bool, need_count, need_float, need_number
+from snplan.ops.base import GradientRule, Kind, Specs, register
+from snplan.ops.gradients import linear_gradient, saved_gradient
+from snplan.ops.shapes import need_bool, need_count, need_float, need_number, need_same
 
 SAVES_Y = ("relu", "tanh", "sigmoid", "exp", "sqrt", "reciprocal")
 SAVES_X = (
@@ -44,12 +45,31 @@ def infer_test(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
     return (Spec(DType.BOOL, specs[0].shape),)
 
 
-def _kind(name: str) -> Kind:
-    return Kind(name=name, infer=infer_number if name in _ANY_NUMBER else infer_float, inplace=((0, 0),))
+def infer_gradient(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
+    """dx as the saved value and dy, which are alike."""
+    need_count(specs, 2)
+    need_float(specs[0], "the saved value")
+    need_same(specs[0], specs[1], "the saved value and dy")
+    return (specs[0],)
 
 
-register(*map(_kind, (*SAVES_Y, *SAVES_X, "neg", *GRADIENT_ZERO)))
+def _kind(name: str, gradient: GradientRule) -> Kind:
+    infer = infer_number if name in _ANY_NUMBER else infer_float
+    return Kind(name=name, infer=infer, gradient=gradient, inplace=((0, 0),))
+
+
+def _flat(name: str) -> Kind:
+    # A gradient of zero everywhere is no path from a parameter to the loss.
+    infer = infer_number if name in _ANY_NUMBER else infer_float
+    return Kind(name=name, infer=infer, differentiable=(), inplace=((0, 0),))
+
+
 register(
+    *(_kind(name, saved_gradient(f"{name}_grad", from_output=True)) for name in SAVES_Y),
+    *(_kind(name, saved_gradient(f"{name}_grad", from_output=False)) for name in SAVES_X),
+    *(Kind(name=f"{name}_grad", infer=infer_gradient, inplace=((0, 1), (0, 0))) for name in (*SAVES_Y, *SAVES_X)),
+    _kind("neg", linear_gradient("neg")),
+    *map(_flat, GRADIENT_ZERO),
     Kind(name="not", infer=infer_not, inplace=((0, 0),)),
     Kind(name="is_nan", infer=infer_test),
     Kind(name="is_inf", infer=infer_test),
