@@ -1,0 +1,239 @@
+"""Where values are over time: which gaps between uses they spend on the device, and which in host memory.
+
+A value's *events* are its birth, its uses and, where it must exist at the end of the step, the end. Between two events
+lies a gap. A gap is kept (the value stays in its buffer) or evicted (it is in a host slot meanwhile). A maximal run of
+events with kept gaps is a *stay*: the value is in one buffer from its first to its last event. An *isolated* position
+keeps nothing across: all that it touches comes from and goes to host memory, so its buffers can be packed afresh. With
+every position isolated, any budget from the floor up is met: this is the fallback that makes planning complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from snplan.analysis.floor import match_in_place
+from snplan.analysis.schedule import SOURCE_BIRTH, Schedule
+from snplan.ir import Role
+
+Live = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Gap `index` of `value`, between its events `index` and `index + 1`; evicting it frees positions [start, stop)."""
+
+    value: int
+    index: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """A run of events of `value` in one buffer: event indices and positions, first to last, inclusive."""
+
+    value: int
+    first_event: int
+    last_event: int
+    start: int
+    stop: int
+
+
+class Residency:
+    """Mutable choice of evicted gaps over one schedule, with the live bytes of each position kept up to date."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.size = schedule.step.size
+        self.events = _events(schedule)
+        self.evicted: list[set[int]] = [set() for _ in schedule.values]
+        self.isolated: set[int] = set()
+        self._isolated_sorted: list[int] = []
+        self.partner = _partners(schedule)
+        self.in_host: set[int] = set()
+        self.joins = [_dying_joins(schedule, self.events, p) for p in range(schedule.end)]
+        self.engine = [len(choices) - 1 for choices in schedule.step.engines]
+        self.live = self._initial_live()
+
+    def _initial_live(self) -> Live:
+        """Live bytes of each position with every gap kept."""
+        end = self.schedule.end
+        delta = np.zeros(end + 1, np.int64)
+        for value, events in zip(self.schedule.values, self.events, strict=True):
+            delta[max(events[0], 0)] += self.size[value.tensor]
+            delta[min(events[-1] + 1, end)] -= self.size[value.tensor]
+        for position, pairs in enumerate(self.joins):
+            for written, _ in pairs:
+                amount = self.size[self.schedule.values[written].tensor]
+                delta[position] -= amount
+                delta[position + 1] += amount
+        live = np.cumsum(delta)[:end]
+        for position in range(end):
+            live[position] += self.workspace(position)
+        return live
+
+    def workspace(self, position: int) -> int:
+        """Workspace bytes of the engine chosen for the op at `position`."""
+        op = self.schedule.runs[position]
+        choices = self.schedule.step.engines[op]
+        return choices[self.engine[op]].workspace if choices else 0
+
+    def set_engine(self, op: int, index: int, positions: Iterable[int]) -> None:
+        """Choose engine `index` for `op`, which is executed at `positions`."""
+        choices = self.schedule.step.engines[op]
+        change = choices[index].workspace - choices[self.engine[op]].workspace
+        for position in positions:
+            self.live[position] += change
+        self.engine[op] = index
+
+    def gap(self, value: int, index: int) -> Gap:
+        """Gap `index` of `value`."""
+        events = self.events[value]
+        return Gap(value, index, events[index] + 1, min(events[index + 1], self.schedule.end))
+
+    def gaps(self) -> Iterable[Gap]:
+        """All gaps that free at least one position."""
+        for value, events in enumerate(self.events):
+            for index in range(len(events) - 1):
+                if events[index + 1] - events[index] > 1:
+                    yield self.gap(value, index)
+
+    def is_persistent(self, value: int) -> bool:
+        """Whether the value is a tensor's content at the start or the end of every step."""
+        return value in self.partner
+
+    def evict(self, value: int, index: int) -> None:
+        """Put gap `index` of `value` into host memory; a persistent value then starts and ends its step there."""
+        if index in self.evicted[value]:
+            return
+        self._toggle(value, index, evict=True)
+        if value in self.partner and value not in self.in_host:
+            self.send_home_to_host(value)
+        elif self.events[value][0] == SOURCE_BIRTH:
+            self._evict_once(value, 0)  # an input that leaves the device starts in host memory, where it comes from
+
+    def send_home_to_host(self, value: int) -> None:
+        """Make host memory the place where a persistent tensor starts and ends its step."""
+        source, last = self.partner[value]
+        self.in_host.update((source, last))
+        if len(self.events[source]) > 1:
+            self._evict_once(source, 0)
+        if len(self.events[last]) > 1:
+            self._evict_once(last, len(self.events[last]) - 2)
+
+    def _evict_once(self, value: int, index: int) -> None:
+        if index not in self.evicted[value]:
+            self._toggle(value, index, evict=True)
+
+    def restore(self, value: int, index: int) -> None:
+        """Undo the eviction of a gap of a value that is not persistent."""
+        self._toggle(value, index, evict=False)
+
+    def _toggle(self, value: int, index: int, *, evict: bool) -> None:
+        gap = self.gap(value, index)
+        amount = self.size[self.schedule.values[value].tensor]
+        self.live[gap.start : gap.stop] += -amount if evict else amount
+        if evict:
+            self.evicted[value].add(index)
+        else:
+            self.evicted[value].remove(index)
+
+    def isolate(self, positions: Iterable[int]) -> None:
+        """Isolate positions: nothing stays on the device across them."""
+        chosen = sorted(set(positions) - self.isolated)
+        if not chosen:
+            return
+        self.isolated.update(chosen)
+        self._isolated_sorted = sorted(self.isolated)
+        marks = np.zeros(self.schedule.end + 2, np.int64)
+        marks[np.asarray(chosen) + 1] = 1
+        before = np.cumsum(marks)
+        for value, events in enumerate(self.events):
+            self._cut_around(value, events, before)
+        for position in chosen:
+            self._rejoin(position)
+
+    def isolated_sorted(self) -> list[int]:
+        """Isolated positions, ascending."""
+        return self._isolated_sorted
+
+    def _cut_around(self, value: int, events: list[int], before: Live) -> None:
+        """Evict every gap of `value` that touches or spans an isolated position (`before[p + 1]`: how many are <= p)."""
+        for index in range(len(events) - 1):
+            low, high = max(events[index], 0), min(events[index + 1], self.schedule.end - 1)
+            if before[high + 1] - before[low] > 0:
+                self.evict(value, index)
+
+    def _rejoin(self, position: int) -> None:
+        """At an isolated position every in-place rule holds: what is overwritten is in host memory."""
+        schedule = self.schedule
+        pairs = _value_pairs(schedule, position)
+        for written, _ in self.joins[position]:
+            self.live[position] += self.size[schedule.values[written].tensor]
+        self.joins[position] = match_in_place(pairs)
+        for written, _ in self.joins[position]:
+            self.live[position] -= self.size[schedule.values[written].tensor]
+
+    def stays(self, value: int) -> list[Stay]:
+        """The stays of `value` in order; a source that starts in host memory has no stay before its first prefetch."""
+        events, end = self.events[value], self.schedule.end
+        found: list[Stay] = []
+        first = 0
+        for index in range(len(events)):
+            if index < len(events) - 1 and index not in self.evicted[value]:
+                continue
+            start, stop = events[first], events[index]
+            if not (start == stop == SOURCE_BIRTH or start == end):
+                found.append(Stay(value, first, index, max(start, 0), min(stop, end - 1)))
+            first = index + 1
+        return found
+
+    def starts_in_host(self, value: int) -> bool:
+        """Whether a source is in host memory when the step starts."""
+        return self.events[value][0] == SOURCE_BIRTH and (value in self.in_host or 0 in self.evicted[value])
+
+    def ends_in_host(self, value: int) -> bool:
+        """Whether a value that must exist at the end is in host memory then."""
+        events = self.events[value]
+        return events[-1] == self.schedule.end and (value in self.in_host or len(events) - 2 in self.evicted[value])
+
+
+def _events(schedule: Schedule) -> list[list[int]]:
+    """Event positions of each value: birth, uses, and the end where the value must exist then."""
+    events = [[value.birth, *value.uses] for value in schedule.values]
+    for value in set(schedule.final.values()):
+        events[value].append(schedule.end)
+    return events
+
+
+def _partners(schedule: Schedule) -> dict[int, tuple[int, int]]:
+    """For each value of a persistent tensor: (its value at the start, its value at the end)."""
+    at_start = {schedule.values[v].tensor: v for v in range(len(schedule.step.sources))}
+    partner: dict[int, tuple[int, int]] = {}
+    for tensor, becomes in schedule.step.becomes.items():
+        pair = (at_start[tensor], schedule.final[becomes])
+        partner[pair[0]] = partner[pair[1]] = pair
+    return partner
+
+
+def _value_pairs(schedule: Schedule, position: int) -> list[tuple[int, int]]:
+    """(written, read) values of a position that its op's in-place rules allow to share a buffer."""
+    step, op = schedule.step, schedule.runs[position]
+    written = dict(zip(step.writes[op], schedule.writes[position], strict=True))
+    read = dict(zip(step.reads[op], schedule.reads[position], strict=True))
+    return [(written[a], read[b]) for a, b in step.overwrites[op]]
+
+
+def _dying_joins(schedule: Schedule, events: list[list[int]], position: int) -> list[tuple[int, int]]:
+    """In-place pairs of a position whose read value is not needed any more."""
+    return match_in_place(pair for pair in _value_pairs(schedule, position) if events[pair[1]][-1] == position)
+
+
+def role_class(role: Role) -> int:
+    """Order in which tensors are considered for eviction: activations, optimiser state, gradients, then parameters."""
+    order = {Role.OPTIMIZER: 1, Role.GRADIENT: 2, Role.PARAMETER: 3, Role.STATE: 3, Role.CONSTANT: 3}
+    return order.get(role, 0)

@@ -1,0 +1,330 @@
+"""`compile_model`: a model and a budget in, a verified step plan and its report out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import snplan.ops  # noqa: F401  (fills the op table)
+from snplan.analysis.floor import Floor, baseline_bytes, floor
+from snplan.analysis.index import Choice, IndexedStep, index_step
+from snplan.cost.bounds import lower_bound_us
+from snplan.cost.device import Device, load_device
+from snplan.cost.engines import engines
+from snplan.cost.roofline import op_costs
+from snplan.errors import InfeasibleError, NoPlanError, PlanError, UsageError
+from snplan.ir import Forward, Step
+from snplan.ops import input_specs
+from snplan.passes.order import sink_updates
+from snplan.passes.realise import Candidate, Costs, step_costs
+from snplan.passes.route import route
+from snplan.passes.search import Search, keep_all_candidate
+from snplan.plan.model import FORMAT, ModelRef, PlanOp, PlanTensor, StepPlan
+from snplan.units import format_bytes, round_up
+
+if TYPE_CHECKING:
+    from snplan.cost.device import Precision
+
+Progress = Callable[[str, "float | None"], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileOptions:
+    """Everything that decides a plan besides the model. Bytes and names as on the command line (`snplan compile --help`)."""
+
+    budget_bytes: int
+    reserve_bytes: int | None = None
+    batch: int | None = None
+    dims: Mapping[str, int] = field(default_factory=dict)
+    mode: str = "train"
+    loss: str = "auto"
+    optimizer: str = "sgd"
+    precision: Precision = "fp32"
+    strategy: str = "auto"
+    device: str = "h200"
+    host_bytes: int | None = None
+    solver: str = "off"
+    time_limit_s: float = 60.0
+    deterministic: bool = False
+    freeze: tuple[str, ...] = ()
+    train_batchnorm: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileResult:
+    """A verified plan and the keys of `snplan compile --json` (all but `plan`, the path)."""
+
+    plan: StepPlan
+    report: dict[str, Any]
+
+
+class _Clock:
+    """Wall seconds by pass, for the report only."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.seconds: dict[str, float] = {}
+        self._progress = progress
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Time a block under `name`, and tell the user what is going on."""
+        self._progress(name, None)
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = round(self.seconds.get(name, 0.0) + time.perf_counter() - start, 3)
+
+
+def compile_model(
+    source: Path,
+    options: CompileOptions,
+    *,
+    progress: Progress = lambda what, share: None,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> CompileResult:
+    """The fastest plan found for `source` under `options`, verified.
+
+    Raises UsageError, ModelError, InfeasibleError (the floor, or the host limit, is above what was given), NoPlanError, or
+    PlanError should the verifier refuse what the planner made (a bug, and nothing is written).
+    """
+    clock = _Clock(progress)
+    start = time.perf_counter()
+    device = load_device(options.device)
+    reserve = device.reserve_bytes if options.reserve_bytes is None else options.reserve_bytes
+    with clock.timed("import"):
+        model, forward = _imported(source, options)
+    with clock.timed("differentiate"):
+        step = _step(forward, options)
+    with clock.timed("cost"):
+        indexed = _indexed(step, device, options.precision)
+    budget = _arena_budget(options.budget_bytes, reserve, indexed, floor(indexed))
+    with clock.timed("plan"):
+        search = Search(
+            step=indexed,
+            costs=step_costs(indexed, device),
+            budget=budget,
+            floor=floor(indexed),
+            host_limit=options.host_bytes,
+            progress=progress,
+            interrupted=interrupted,
+        )
+        everything = keep_all_candidate(indexed, search.costs)
+        chosen = search.run(everything)
+    if chosen is None:
+        raise _no_plan(search, options)
+    with clock.timed("bound"):
+        bound = _bound(step, indexed, device, budget, min(chosen.step_us, everything.step_us))
+    plan = _plan(model, options, device, reserve, indexed, chosen, bound, search.floor)
+    with clock.timed("verify"):
+        _verified(plan)
+    clock.seconds["total"] = round(time.perf_counter() - start, 3)
+    return CompileResult(plan=plan, report=_report(plan, search, everything, chosen, forward, step, clock.seconds))
+
+
+def _imported(source: Path, options: CompileOptions) -> tuple[ModelRef, Forward]:
+    from snplan.frontend import import_model, load_model
+
+    loaded = load_model(source)
+    forward = import_model(
+        loaded,
+        batch=options.batch,
+        dims=options.dims,
+        loss=options.loss,
+        mode=options.mode,
+        train_batchnorm=options.train_batchnorm,
+    )
+    return ModelRef(sha256=loaded.sha256, name=loaded.name), forward
+
+
+def _step(forward: Forward, options: CompileOptions) -> Step:
+    from dataclasses import replace
+
+    from snplan.training import attach_loss, build_inference_step, build_step, make_optimizer
+
+    if options.mode == "infer":
+        return build_inference_step(replace(forward, graph=route(forward.graph)))
+    with_loss = attach_loss(forward, options.loss)
+    routed = replace(with_loss, graph=route(with_loss.graph))
+    return sink_updates(build_step(routed, freeze=options.freeze, optimizer=make_optimizer(options.optimizer)))
+
+
+def _indexed(step: Step, device: Device, precision: Precision) -> IndexedStep:
+    """The indexed step with op times and engines."""
+    graph = step.graph
+    choices: dict[int, tuple[Choice, ...]] = {}
+    for i, op in enumerate(graph.ops):
+        if op.kind in ENGINE_KINDS:
+            found = engines(op, tuple(input_specs(op, graph.tensors)), device, precision)
+            choices[i] = tuple(Choice(e.id, round_up(e.workspace_bytes), e.us) for e in found)
+    return index_step(step, op_costs(graph, device, precision).tolist(), choices)
+
+
+ENGINE_KINDS = frozenset({"conv", "conv_transpose", "conv_filter"})
+
+
+def _arena_budget(budget: int, reserve: int, step: IndexedStep, lowest: Floor) -> int:
+    """Bytes for the arena; raises InfeasibleError where that is below the floor."""
+    room = budget - reserve
+    if room >= lowest.bytes:
+        return room
+    name = step.ops[lowest.op].name if lowest.op >= 0 else ""
+    live = sorted(((step.size[t], step.names[t]) for t in {*step.reads[lowest.op], *step.writes[lowest.op]}), reverse=True)
+    top = ", ".join(f"{tensor} {format_bytes(size)}" for size, tensor in live[:5])
+    raise InfeasibleError(
+        "SNP-P001",
+        f"the budget of {format_bytes(budget)} less the reserve of {format_bytes(reserve)} is below the floor of "
+        f"{format_bytes(lowest.bytes)}: op {name} ({step.ops[lowest.op].kind}) needs that much at once (largest: {top}). "
+        f"Give at least {format_bytes(lowest.bytes + reserve)}, or lower the batch size",
+        details={
+            "budget_bytes": budget,
+            "reserve_bytes": reserve,
+            "floor_bytes": lowest.bytes,
+            "baseline_bytes": baseline_bytes(step),
+            "binding": name,
+            "live_at_binding": [{"tensor": tensor, "bytes": size} for size, tensor in live[:5]],
+        },
+    )
+
+
+def _no_plan(search: Search, options: CompileOptions) -> Exception:
+    if search.host_needed is not None and options.host_bytes is not None:
+        return NoPlanError(
+            "SNP-P002",
+            f"every plan found needs more pinned host memory than --host-mem {format_bytes(options.host_bytes)}; the "
+            f"least asked for was {format_bytes(search.host_needed)}. Raise --host-mem or the budget",
+            details={"budget_bytes": options.budget_bytes, "host_needed_bytes": search.host_needed, "binding": "host memory"},
+        )
+    return NoPlanError("SNP-P003", "no plan was found; that none exists is not proven", {"budget_bytes": options.budget_bytes})
+
+
+def _bound(step: Step, indexed: IndexedStep, device: Device, budget: int, found: int) -> int:
+    """A lower bound on the step time in microseconds; raises PlanError where a plan beats it (one of the two is wrong)."""
+    import numpy as np
+
+    bound = lower_bound_us(step, np.asarray(indexed.cost, np.int64), device, budget)
+    if bound > found:
+        raise PlanError("SNP-P009", f"the lower bound of {bound} us is above the time of a plan, {found} us")
+    return bound
+
+
+def _plan(
+    model: ModelRef,
+    options: CompileOptions,
+    device: Device,
+    reserve: int,
+    step: IndexedStep,
+    chosen: Candidate,
+    bound: int,
+    lowest: Floor,
+) -> StepPlan:
+    from snplan import __version__
+
+    body, graph = chosen.body, step.step.graph
+    return StepPlan(
+        format=FORMAT,
+        snplan_version=__version__,
+        model=model,
+        options=plan_options(options),
+        device=device.summary(),
+        budget_bytes=options.budget_bytes,
+        reserve_bytes=reserve,
+        arena_bytes=body.arena_bytes,
+        peak_live_bytes=body.peak_live_bytes,
+        host_arena_bytes=body.host_arena_bytes,
+        step_time_us=chosen.step_us,
+        lower_bound_us=bound,
+        floor_bytes=lowest.bytes,
+        tensors=[
+            PlanTensor(name=t.name, dtype=str(t.dtype), shape=list(t.shape), bytes=t.bytes, role=str(t.role))
+            for t in graph.tensors.values()
+        ],
+        ops=[
+            PlanOp(
+                name=op.name,
+                kind=op.kind,
+                phase=str(op.phase),
+                inputs=list(op.inputs),
+                outputs=list(op.outputs),
+                attrs=dict(op.attrs),
+                nodes=list(op.nodes),
+                rng=op.rng,
+            )
+            for op in graph.ops
+        ],
+        buffers=body.buffers,
+        slots=body.slots,
+        resident=body.resident,
+        persistent=body.persistent,
+        outputs=body.outputs,
+        actions=body.actions,
+    )
+
+
+def plan_options(options: CompileOptions) -> dict[str, Any]:
+    """The options as the plan file records them: what decides the plan, and nothing of where it was made."""
+    recorded = {name: getattr(options, name) for name in CompileOptions.__slots__}
+    recorded["dims"] = dict(sorted(options.dims.items()))
+    recorded["freeze"] = list(options.freeze)
+    recorded["device"] = Path(options.device).name
+    del recorded["budget_bytes"], recorded["reserve_bytes"]
+    return recorded
+
+
+def _verified(plan: StepPlan) -> None:
+    from snplan.plan.verify import verify
+
+    findings = verify(plan)
+    if findings:
+        raise PlanError("SNP-P010", f"the planner made a plan that fails verification: {findings[0]} (this is a bug)")
+
+
+def _report(
+    plan: StepPlan,
+    search: Search,
+    everything: Candidate,
+    chosen: Candidate,
+    forward: Forward,
+    step: Step,
+    seconds: Mapping[str, float],
+) -> dict[str, Any]:
+    from snplan.plan.timeline import binding_op, breakdown, copied_bytes, count_actions, live_set, peak_moment
+
+    counts = count_actions(plan)
+    offloaded, prefetched = copied_bytes(plan)
+    moment = peak_moment(plan)
+    return {
+        "status": "feasible",
+        "code": None,
+        "message": None,
+        "model_sha256": plan.model.sha256,
+        "strategy": plan.options["strategy"],
+        "budget_bytes": plan.budget_bytes,
+        "reserve_bytes": plan.reserve_bytes,
+        "arena_bytes": plan.arena_bytes,
+        "peak_live_bytes": plan.peak_live_bytes,
+        "floor_bytes": plan.floor_bytes,
+        "keep_all_bytes": everything.body.arena_bytes,
+        "baseline_bytes": baseline_bytes(search.step),
+        "host_bytes": plan.host_arena_bytes,
+        "step_time_us": plan.step_time_us,
+        "keep_all_step_time_us": everything.step_us,
+        "lower_bound_us": plan.lower_bound_us,
+        "offload_bytes": offloaded,
+        "prefetch_bytes": prefetched,
+        "recompute_ops": counts.get("recompute", 0),
+        "recompute_us": chosen.schedule.recompute_us(),
+        "stall_us": chosen.timeline.stall_us,
+        "actions": counts,
+        "breakdown_bytes": breakdown(live_set(plan, moment)),
+        "binding": binding_op(plan, moment),
+        "ops": len(plan.ops),
+        "tensors": len(plan.tensors),
+        "warnings": [*dict.fromkeys((*forward.warnings, *step.warnings))],
+        "seconds": dict(seconds),
+    }
+
+
+__all__ = ["CompileOptions", "CompileResult", "UsageError", "compile_model", "plan_options"]

@@ -1,0 +1,215 @@
+"""Buffers and transfers from a residency: which stays share a buffer, when copies are issued, how long buffers are held.
+
+A value is copied out once, right after its birth (values never change, so the earliest time hides best); its first buffer
+is held until the copy is expected to be done, as far as memory allows. A prefetch is issued as early as the copy stream
+needs it to be, and as late as memory wants it: the time to start is found backwards from the uses.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from snplan.analysis.residency import Live, Residency, Stay
+from snplan.analysis.schedule import start_times
+from snplan.passes.evict import positions_of_ops
+
+
+@dataclass(slots=True)
+class Buffer:
+    """A device buffer: live at positions [start, stop), holding one value after another in place."""
+
+    size: int
+    start: int
+    stop: int
+    resident: int | None = None  # the value that it holds when the step starts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """A transfer of `value` between `buffer` and host memory, issued at `position` (offload: after it; prefetch: before)."""
+
+    value: int
+    buffer: int
+    position: int
+
+
+@dataclass(kw_only=True)
+class Layout:
+    """Buffers without addresses, transfers, and which buffer each stay uses.
+
+    `workspace` gives the workspace buffer of positions that have one; `buffer_at` gives the buffer of a value at a position where it is read or written; `offloads` and `prefetches` are in
+    issue order by position.
+    """
+
+    residency: Residency
+    buffers: list[Buffer] = field(default_factory=list)
+    offloads: list[Copy] = field(default_factory=list)
+    prefetches: list[Copy] = field(default_factory=list)
+    stays: list[list[Stay]] = field(default_factory=list)
+    stay_buffer: list[list[int]] = field(default_factory=list)
+    workspace: dict[int, int] = field(default_factory=dict)
+
+    def buffer_at(self, value: int, position: int) -> int:
+        """Buffer that holds `value` at `position`."""
+        stays = self.stays[value]
+        if len(stays) == 1:
+            return self.stay_buffer[value][0]
+        index = bisect_right(stays, position, key=lambda stay: stay.start) - 1
+        return self.stay_buffer[value][index]
+
+    def needs_slot(self, value: int) -> bool:
+        """Whether `value` is in host memory at some time."""
+        return self.residency.starts_in_host(value) or self.is_offloaded(value)
+
+    def is_offloaded(self, value: int) -> bool:
+        """Whether `value` is copied out in this step."""
+        residency = self.residency
+        if residency.starts_in_host(value) or not self.stays[value]:
+            return False
+        return len(self.stays[value]) > 1 or residency.ends_in_host(value)
+
+
+def make_layout(residency: Residency, budget: int, copy_us: Callable[[int], int]) -> Layout:
+    """The layout of `residency` whose live bytes never exceed `budget` (which `residency.live` must meet already).
+
+    `copy_us` gives microseconds of a copy of so many bytes.
+    """
+    layout = Layout(residency=residency)
+    layout.stays = [residency.stays(value) for value in range(len(residency.events))]
+    _share_buffers(layout)
+    _upgrade_engines(residency, budget)
+    _add_workspaces(layout)
+    live = residency.live.copy()
+    _plan_offloads(layout, live, budget, copy_us)
+    _plan_prefetches(layout, live, budget, copy_us)
+    return layout
+
+
+def _share_buffers(layout: Layout) -> None:
+    """Give every stay a buffer; in-place pairs of stays share one."""
+    residency = layout.residency
+    source_of = {written: (read, p) for p, pairs in enumerate(residency.joins) for written, read in pairs}
+    layout.stay_buffer = [[-1] * len(stays) for stays in layout.stays]
+    order = sorted((stay.start, v, k) for v, stays in enumerate(layout.stays) for k, stay in enumerate(stays))
+    for _, value, index in order:
+        stay = layout.stays[value][index]
+        inherited = source_of.get(value) if index == 0 else None
+        if inherited is not None:
+            buffer = layout.buffer_at(*inherited)
+            layout.buffers[buffer].stop = max(layout.buffers[buffer].stop, stay.stop + 1)
+        else:
+            buffer = len(layout.buffers)
+            size = residency.size[residency.schedule.values[value].tensor]
+            at_start = residency.events[value][stay.first_event] < 0
+            layout.buffers.append(Buffer(size, stay.start, stay.stop + 1, value if at_start else None))
+        layout.stay_buffer[value][index] = buffer
+
+
+def _upgrade_engines(residency: Residency, budget: int) -> None:
+    """The fastest engine of each op whose workspace fits the free bytes of all its executions."""
+    engines = residency.schedule.step.engines
+    for op, positions in positions_of_ops(residency).items():
+        free = budget - max(int(residency.live[p]) for p in positions)
+        held = engines[op][residency.engine[op]].workspace
+        best = max(i for i, choice in enumerate(engines[op]) if i <= residency.engine[op] or choice.workspace - held <= free)
+        residency.set_engine(op, best, positions)
+
+
+def _add_workspaces(layout: Layout) -> None:
+    """A buffer for the workspace of each execution that has one."""
+    for position in range(layout.residency.schedule.end):
+        size = layout.residency.workspace(position)
+        if size:
+            layout.workspace[position] = len(layout.buffers)
+            layout.buffers.append(Buffer(size, position, position + 1))
+
+
+def _plan_offloads(layout: Layout, live: Live, budget: int, copy_us: Callable[[int], int]) -> None:
+    """Offloads in order of birth; first buffers are held until the copies are expected to be done."""
+    residency = layout.residency
+    time = start_times(residency.schedule)
+    wanted = [v for v in range(len(residency.events)) if layout.is_offloaded(v)]
+    free_at = 0
+    for value in sorted(wanted, key=lambda v: (residency.events[v][0], v)):
+        birth = max(residency.events[value][0], 0)
+        size = residency.size[residency.schedule.values[value].tensor]
+        free_at = max(time[birth + 1], free_at) + copy_us(size)
+        buffer = layout.stay_buffer[value][0]
+        layout.offloads.append(Copy(value=value, buffer=buffer, position=birth))
+        if layout.buffers[buffer].stop == layout.stays[value][0].stop + 1:
+            _hold(layout, buffer, bisect_left(time, free_at), live, budget)
+
+
+def _hold(layout: Layout, buffer: int, until: int, live: Live, budget: int) -> None:
+    """Keep `buffer` live up to position `until` (exclusive) as far as memory allows."""
+    held = layout.buffers[buffer]
+    until = min(until, layout.residency.schedule.end)
+    if until <= held.stop:
+        return
+    until = min(until, _next_isolated(layout, held.stop))
+    room = live[held.stop : until] + held.size <= budget
+    stop = until if room.all() else held.stop + int(np.argmin(room))
+    live[held.stop : stop] += held.size
+    held.stop = stop
+
+
+def _next_isolated(layout: Layout, position: int) -> int:
+    """The first isolated position at or after `position` (the end of the schedule when there is none)."""
+    isolated = layout.residency.isolated_sorted()
+    index = bisect_left(isolated, position)
+    return isolated[index] if index < len(isolated) else layout.residency.schedule.end
+
+
+def _plan_prefetches(layout: Layout, live: Live, budget: int, copy_us: Callable[[int], int]) -> None:
+    """Prefetches, last use first: each starts when the copy stream must start it for its use, if memory allows."""
+    residency = layout.residency
+    time = start_times(residency.schedule)
+    wanted = _fetched_stays(layout)
+    deadline = time[-1]
+    for start, value, index in sorted(wanted, reverse=True):
+        size = residency.size[residency.schedule.values[value].tensor]
+        deadline = min(deadline, time[start]) - copy_us(size)
+        buffer = layout.stay_buffer[value][index]
+        earliest = _earliest(layout, value, index)
+        position = max(earliest, bisect_right(time, deadline, hi=start + 1) - 1, 0)
+        position = _reach_back(layout, buffer, position, live, budget)
+        layout.prefetches.append(Copy(value=value, buffer=buffer, position=position))
+    layout.prefetches.sort(key=lambda copy: copy.position)
+
+
+def _fetched_stays(layout: Layout) -> list[tuple[int, int, int]]:
+    """(start, value, index) of the stays that begin with a prefetch."""
+    found = []
+    for value, stays in enumerate(layout.stays):
+        for index, stay in enumerate(stays):
+            if index > 0 or layout.residency.starts_in_host(value):
+                found.append((stay.start, value, index))
+    return found
+
+
+def _earliest(layout: Layout, value: int, index: int) -> int:
+    """The first position at which a prefetch makes sense: after the value's previous buffer is gone."""
+    if index == 0:
+        return 0
+    return layout.buffers[layout.stay_buffer[value][index - 1]].stop
+
+
+def _reach_back(layout: Layout, buffer: int, position: int, live: Live, budget: int) -> int:
+    """Begin `buffer` at `position` or as soon after it as memory allows; the position where it now begins."""
+    fetched = layout.buffers[buffer]
+    if position >= fetched.start:
+        return fetched.start
+    isolated = layout.residency.isolated_sorted()
+    barrier = bisect_left(isolated, fetched.start)
+    if barrier > 0:
+        position = max(position, isolated[barrier - 1] + 1)
+    room = live[position : fetched.start] + fetched.size <= budget
+    blocked = np.flatnonzero(~room)
+    begin = position + int(blocked[-1]) + 1 if blocked.size else position
+    live[begin : fetched.start] += fetched.size
+    fetched.start = begin
+    return begin

@@ -1,0 +1,143 @@
+"""Which saved tensors to drop and recompute: an order of drops from cheapest to dearest for each byte freed.
+
+The marginal cost of a drop is the time of the ops that have to run again because of it and do not run again anyway
+(recomputed values are shared). `segment_bytes` bounds how many bytes one connected run of recomputed ops may write, so
+that checkpoints remain: without it the last drops would recompute the whole forward pass at once.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+from snplan.analysis.index import IndexedStep
+from snplan.analysis.schedule import needed_at_end, saved_tensors
+from snplan.ir import Phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drop:
+    """A tensor to drop, the microseconds that adds to the step, and the bytes it frees between its passes."""
+
+    tensor: int
+    cost_us: int
+    bytes: int
+
+
+class _Segments:
+    """Union-find over recomputed ops with the bytes that each connected segment writes."""
+
+    def __init__(self, count: int) -> None:
+        self.parent = list(range(count))
+        self.bytes = [0] * count
+
+    def find(self, op: int) -> int:
+        """Representative of the segment of `op`."""
+        while self.parent[op] != op:
+            self.parent[op] = self.parent[self.parent[op]]
+            op = self.parent[op]
+        return op
+
+    def union(self, a: int, b: int) -> None:
+        """Join two segments."""
+        a, b = self.find(a), self.find(b)
+        if a != b:
+            self.parent[b] = a
+            self.bytes[a] += self.bytes[b]
+
+
+class _Dropper:
+    """State of `drop_order`."""
+
+    def __init__(self, step: IndexedStep, segment_bytes: int | None) -> None:
+        self.step = step
+        self.limit = segment_bytes
+        self.again: set[int] = set()
+        self.segments = _Segments(len(step.ops))
+        self.kept = set(saved_tensors(step))
+        self.pinned = needed_at_end(step)
+
+    def _missing_inputs(self, op: int, without: int) -> list[int]:
+        """Producers of what `op` reads and the backward pass will not have, when `without` is dropped as well."""
+        step, found = self.step, []
+        for tensor in step.reads[op]:
+            producer = step.producer[tensor]
+            if producer < 0 or step.ops[producer].phase is not Phase.FORWARD or tensor in self.pinned:
+                continue
+            if tensor in self.kept and tensor != without:
+                continue
+            found.append(producer)
+        return found
+
+    def closure(self, tensor: int) -> list[int]:
+        """Ops that run again because of dropping `tensor` and do not run again already."""
+        found: dict[int, None] = {}
+        stack = [self.step.producer[tensor]]
+        while stack:
+            op = stack.pop()
+            if op in found or op in self.again:
+                continue
+            found[op] = None
+            stack.extend(self._missing_inputs(op, tensor))
+        return list(found)
+
+    def ratio(self, tensor: int) -> float:
+        """Microseconds for each byte freed."""
+        return sum(self.step.cost[op] for op in self.closure(tensor)) / self.step.size[tensor]
+
+    def too_long(self, tensor: int, ops: list[int]) -> bool:
+        """Whether dropping `tensor` would make a segment that writes more than the limit."""
+        if self.limit is None:
+            return False
+        written = sum(self.step.size[t] for op in ops for t in self.step.writes[op])
+        roots = {self.segments.find(op) for op in self._neighbours(tensor, ops)}
+        return written + sum(self.segments.bytes[root] for root in roots) > self.limit
+
+    def _neighbours(self, tensor: int, ops: list[int]) -> list[int]:
+        """Recomputed ops that feed `ops` or read `tensor`."""
+        feeding = [p for op in ops for p in self._missing_inputs(op, tensor) if p in self.again]
+        return feeding + [op for op in self.readers[tensor] if op in self.again]
+
+    def drop(self, tensor: int, ops: list[int]) -> Drop:
+        """Drop `tensor`."""
+        neighbours = self._neighbours(tensor, ops)
+        cost = sum(self.step.cost[op] for op in ops)
+        for op in ops:
+            self.segments.bytes[self.segments.find(op)] += sum(self.step.size[t] for t in self.step.writes[op])
+        for op in (*ops[1:], *neighbours):
+            self.segments.union(self.step.producer[tensor], op)
+        self.again.update(ops)
+        self.kept.discard(tensor)
+        return Drop(tensor=tensor, cost_us=cost, bytes=self.step.size[tensor])
+
+    @property
+    def readers(self) -> list[list[int]]:
+        """Forward readers of each tensor."""
+        return self._readers
+
+    def index_readers(self) -> None:
+        """Fill `readers`."""
+        self._readers: list[list[int]] = [[] for _ in self.step.names]
+        for op in range(self.step.backward):
+            for tensor in self.step.reads[op]:
+                self._readers[tensor].append(op)
+
+
+def drop_order(step: IndexedStep, segment_bytes: int | None = None) -> list[Drop]:
+    """Drops in order: each time the one with the least added time for each byte (lazy greedy: costs only grow)."""
+    dropper = _Dropper(step, segment_bytes)
+    dropper.index_readers()
+    heap = [(dropper.ratio(tensor), tensor) for tensor in sorted(dropper.kept)]
+    heapq.heapify(heap)
+    drops: list[Drop] = []
+    while heap:
+        ratio, tensor = heapq.heappop(heap)
+        now = dropper.ratio(tensor)
+        if heap and now > max(ratio, heap[0][0]):
+            heapq.heappush(heap, (now, tensor))
+            continue
+        ops = dropper.closure(tensor)
+        if dropper.too_long(tensor, ops):
+            continue
+        drops.append(dropper.drop(tensor, ops))
+    return drops
