@@ -5,8 +5,8 @@
    written by the former and read by the latter, and persistent tensors that the latter update, are then somewhere: on
    the device, beside v's own inputs and outputs; on the host, which takes as many bytes over the link in each direction
    (a tensor that was on the host from the start is back there, updated, at the end); or nowhere, to be recomputed,
-   which takes their op's time again and is open to forward ops only. With E bytes too many for the budget, x of them copied
-   and the others recomputed in the cheapest way (fractions allowed),
+   which takes their op's time again and is open to forward ops only. With E bytes too many for the budget, x of them
+   copied and the others recomputed in the cheapest way (fractions allowed),
 
        step time >= min over x of max(sum of op times + recompute(E - x), copies of x bytes each way)
 
@@ -33,7 +33,7 @@ _SLACK = 1 - 1e-9  # rounding of floats must not lift the bound above the truth
 class Cut:
     """What must exist while an op runs.
 
-    here        bytes of the op's own inputs and outputs
+    here        bytes of the op's own inputs and outputs, without outputs that can be in place
     stuck       bytes that can only be on the device or on the host
     droppable   (bytes, microseconds of the op that writes them again), the cheapest microsecond a byte first
     """
@@ -94,7 +94,8 @@ def cut_at(step: Step, times: Sequence[int], v: int) -> Cut:
     before, after = _ancestors(graph, v), _descendants(graph, v)
     own = {*op.inputs, *op.outputs}
     here = sum(graph.tensors[name].bytes for name in own)
-    here -= sum(graph.tensors[op.outputs[output]].bytes for output, _ in inplace_pairs(op, graph.tensors))
+    shared = {output for output, _ in inplace_pairs(op, graph.tensors)}
+    here -= sum(graph.tensors[op.outputs[output]].bytes for output in shared)
     stuck = _updated_later(step, after, own)
     droppable: list[tuple[int, int]] = []
     for p in sorted(before):

@@ -1,0 +1,129 @@
+"""Profiles: signatures, the file, and devices made of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from snplan.cost.device import load_device
+from snplan.cost.profile import (
+    FORMAT,
+    Engine,
+    MeasuredOp,
+    Profile,
+    load_profile,
+    pareto,
+    profiled_device,
+    save_profile,
+    signature,
+)
+from snplan.errors import UsageError
+from snplan.ir import DType, Spec
+
+F = DType.FLOAT32
+
+
+def engine(id: int, workspace: int, us: int) -> Engine:
+    return Engine(id=id, workspace_bytes=workspace, us=us)
+
+
+def profile(*ops: MeasuredOp) -> Profile:
+    return Profile(format=FORMAT, device=load_device("h200").summary(), versions={"cudnn": "9.19"}, ops=list(ops))
+
+
+def test_signature_names_all_that_decides_the_work() -> None:
+    specs = [Spec(F, (8, 4)), Spec(F, (4, 2))]
+    text = signature("matmul", specs, {"trans_b": False, "alpha": 1.0, "trans_a": False}, "tf32")
+    assert text == 'matmul(float32[8, 4],float32[4, 2]){"alpha":1.0,"trans_a":false,"trans_b":false}/tf32'
+
+
+def test_signature_does_not_depend_on_the_order_of_attributes_or_on_views() -> None:
+    specs = [Spec(F, (8,))]
+    assert signature("clip", specs, {"min": 0.0, "max": None}, "fp32") == signature(
+        "clip", specs, {"max": None, "min": 0.0, "in_shapes": [[8]]}, "fp32"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "specs", "attrs", "precision"),
+    [
+        ("tanh", [Spec(F, (8,))], {}, "fp32"),
+        ("relu", [Spec(F, (9,))], {}, "fp32"),
+        ("relu", [Spec(DType.FLOAT16, (8,))], {}, "fp32"),
+        ("relu", [Spec(F, (8,))], {"alpha": 1}, "fp32"),
+        ("relu", [Spec(F, (8,))], {}, "tf32"),
+    ],
+)
+def test_signatures_differ(kind: str, specs: list[Spec], attrs: dict[str, int], precision: str) -> None:
+    assert signature(kind, specs, attrs, precision) != signature("relu", [Spec(F, (8,))], {}, "fp32")  # type: ignore[arg-type]  # a parametrized literal
+
+
+def test_pareto_keeps_what_nothing_beats() -> None:
+    engines = [engine(5, 100, 10), engine(0, 0, 30), engine(1, 50, 30), engine(2, 50, 20), engine(3, 200, 10)]
+    assert pareto(engines) == (engine(0, 0, 30), engine(2, 50, 20), engine(5, 100, 10))
+
+
+def test_pareto_of_equal_engines_is_the_lowest_id() -> None:
+    assert pareto([engine(7, 0, 5), engine(2, 0, 5)]) == (engine(2, 0, 5),)
+
+
+def test_find() -> None:
+    found = profile(MeasuredOp(signature="a", engines=[engine(1, 10, 5), engine(0, 0, 9)]))
+    assert found.find("a") == (engine(0, 0, 9), engine(1, 10, 5))
+    assert found.find("b") is None
+
+
+def test_file_round_trip_is_canonical(tmp_path: Path) -> None:
+    first = profile(
+        MeasuredOp(signature="b", engines=[engine(0, 0, 9)]), MeasuredOp(signature="a", engines=[engine(0, 0, 1)])
+    )
+    save_profile(first, tmp_path / "p.json")
+    again = load_profile(tmp_path / "p.json")
+    assert [op.signature for op in again.ops] == ["a", "b"]
+    assert again.device == first.device
+    save_profile(again, tmp_path / "q.json")
+    assert (tmp_path / "p.json").read_bytes() == (tmp_path / "q.json").read_bytes()
+
+
+def test_device_of_a_profile(tmp_path: Path) -> None:
+    save_profile(profile(MeasuredOp(signature="a", engines=[engine(0, 0, 9)])), tmp_path / "p.json")
+    device = load_device(str(tmp_path / "p.json"))
+    assert device.name == "h200"
+    assert device.profile is not None
+    assert device.profile.find("a") == (engine(0, 0, 9),)
+    assert device.summary() == load_device("h200").summary()
+
+
+def test_profile_with_a_broken_device() -> None:
+    broken = Profile(format=FORMAT, device={"name": "x"}, versions={}, ops=[])
+    with pytest.raises(UsageError, match="the profile's device lacks title"):
+        profiled_device(broken)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not a profile"),
+        ("[]", "is not a profile"),
+        ('{"format": 1, "device": {}, "versions": {}, "ops": [], "more": 1}', "is not a profile"),
+        ('{"format": 9, "device": {}, "versions": {}, "ops": []}', "has format 9, this snplan reads 1"),
+        ('{"format": 1, "device": {}, "versions": {}, "ops": [{"signature": "s", "engines": []}]}', "s needs engines"),
+        (
+            '{"format": 1, "device": {}, "versions": {}, '
+            '"ops": [{"signature": "s", "engines": [{"id": 0, "workspace_bytes": 0, "us": 0}]}]}',
+            "at least 1 us",
+        ),
+    ],
+)
+def test_broken_profiles_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "p.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match="SNP-U042") as caught:
+        load_profile(path)
+    assert message in caught.value.message
+
+
+def test_missing_profile(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"SNP-U042: profile .* cannot be read: No such file"):
+        load_device(str(tmp_path / "none.json"))
