@@ -139,8 +139,8 @@ def test_no_excess() -> None:
 
 
 def test_bound_of_a_chain() -> None:
-    # Eight activations of 1 MB, 16 ops of 100 us, a budget of 3 MB: at the first backward op (in place) 8 MB are needed,
-    # 5 too many. 1 MB takes 1250 us to copy both ways and 100 us to recompute: 1600 + 100 d = 1250 (5 - d) at d = 3.444.
+    # Eight activations of 1 MB, 16 ops of 100 us, budget 3 MB: at the first backward op (in place) 8 MB are needed,
+    # 5 too many. 1 MB takes 1250 us to copy both ways, 100 us to recompute: 1600 + 100 d = 1250 (5 - d) at d = 3.444.
     step = chain([1000 * KB] * 8)
     assert lower_bound_us(step, np.full(16, 100), LINK, 3000 * KB) == 1944
 
