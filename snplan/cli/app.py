@@ -8,6 +8,7 @@ import typer
 
 from snplan.cli.compile import compile_model
 from snplan.cli.doctor import doctor
+from snplan.cli.inspect import inspect
 from snplan.cli.model import model
 from snplan.cli.verify import verify
 
@@ -40,4 +41,5 @@ def _global(
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(model)
 app.command("compile")(compile_model)
 app.command()(doctor)
+app.command()(inspect)
 app.command()(verify)

@@ -10,7 +10,7 @@ PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 OPTIMIZERS = ("sgd", "momentum", "adam", "none")
 MODES = ("train", "infer")
 SOLVERS = ("off",)
-STRATEGIES = ("auto", "baseline", "liveness")
+STRATEGIES = ("auto",)
 
 Model = Annotated[str, typer.Argument(metavar="MODEL.onnx", help="The forward graph.", show_default=False)]
 Plan = Annotated[str, typer.Argument(metavar="PLAN", help="A plan file (.plan.json, also .gz and .zst).")]

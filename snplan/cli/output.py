@@ -42,8 +42,9 @@ def show(*parts: RenderableType, to: TextIO | None = None) -> None:
     """Writes tables and text of rich, on standard error unless told otherwise."""
     console = _console(to or sys.stderr)
     with console.capture() as capture:
-        console.print(*parts, sep="\n")
-    _write(to or sys.stderr, capture.get())
+        for part in parts:
+            console.print(part)
+    _write(to or sys.stderr, "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
 
 
 def plain(value: Any) -> Any:
@@ -66,7 +67,7 @@ def _console(stream: TextIO) -> Console:
 
     # Without a terminal nothing tells the width: long names are then worth more than a narrow table.
     width = None if stream.isatty() else int(os.environ.get("COLUMNS") or 120)
-    return Console(file=stream, width=width, soft_wrap=False, highlight=False)
+    return Console(file=stream, width=width, markup=False, emoji=False, highlight=False)
 
 
 def _write(stream: TextIO, text: str) -> None:

@@ -15,7 +15,8 @@ _FIGURES = (
     ("keep_all_bytes", "keep-all plan"),
     ("peak_live_bytes", "peak live"),
     ("largest_hole_bytes", "largest hole"),
-    ("host_bytes", "host memory wanted"),
+    ("baseline_bytes", "no reuse (baseline)"),
+    ("host_needed_bytes", "host memory wanted"),
 )
 _SHOWN_TENSORS = 5
 
@@ -30,7 +31,7 @@ def refusal_lines(details: Mapping[str, Any]) -> list[str]:
     ]
     if details.get("binding"):
         lines.append(f"  {'binding op':<20}{details['binding']}")
-    return [*lines, *_live_lines(details.get("live") or ()), *_advice(details)]
+    return [*lines, *_live_lines(details.get("live_at_binding") or ()), *_advice(details)]
 
 
 def _live_lines(live: Sequence[Mapping[str, Any]]) -> list[str]:
