@@ -1,4 +1,4 @@
-"""The simulator's model over plain arrays, fast enough to be called inside a planner's loop.
+"""The simulator's loop, over plain arrays: fast enough for a planner to call it again and again.
 
 Only copies make events here: between two of them the compute stream is drained as far as it goes, since its actions'
 times do not depend on anything that is yet to happen once all they wait for has ended. What stays blocked waits for a

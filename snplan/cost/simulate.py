@@ -7,19 +7,17 @@ begins or ends (bytes that remain are kept as integers, ends round up to whole m
 `algorithm` take no time. In graph mode the durations of ops are all there is; in eager mode the host issues one action
 after another and nothing starts before it is issued.
 
-`simulate` is the plain event loop over all streams; `snplan.cost.replay` has the same model as a loop over arrays, for
-planners.
+`snplan.cost.replay` has the loop, over arrays.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from snplan.cost.device import Device
-from snplan.cost.replay import COMPUTE, D2H, H2D, INSTANT, Work, step_time
+from snplan.cost.replay import COMPUTE, D2H, H2D, INSTANT, Work, replay, step_time
 from snplan.plan.model import Action, Algorithm, Offload, Prefetch, Recompute, Run
 
 __all__ = ["LaunchMode", "OpTime", "Timeline", "encode", "issue_times", "simulate", "step_time"]
@@ -28,7 +26,6 @@ OpTime: TypeAlias = Callable[[str, "int | None"], int]
 LaunchMode: TypeAlias = Literal["graph", "eager"]
 
 STREAMS = {"compute": COMPUTE, "h2d": H2D, "d2h": D2H}
-_SCALE = 10**6  # a rate of 1 B/s moves one scaled byte a microsecond
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +59,7 @@ def simulate(
     Raises ValueError when actions wait for each other for ever.
     """
     work = encode(actions, op_us, tensor_bytes)
-    release = issue_times(work.streams, device) if launch == "eager" else [0] * len(actions)
-    start, end = _Events(work, device, release).run()
+    start, end = replay(work, device, issue_times(work.streams, device) if launch == "eager" else None)
     return _timeline(work, start, end)
 
 
@@ -122,70 +118,3 @@ def _timeline(work: Work, start: Sequence[int], end: Sequence[int]) -> Timeline:
         stall_us=last - busy["compute"],
         busy_us=busy,
     )
-
-
-class _Events:
-    """The event loop. Time moves from one event to the next; between two events no rate changes."""
-
-    def __init__(self, work: Work, device: Device, release: Sequence[int]) -> None:
-        self.work, self.device, self.release = work, device, release
-        self.now = 0
-        self.queues = {s: deque(i for i, stream in enumerate(work.streams) if stream == s) for s in STREAMS.values()}
-        self.running: dict[int, int] = {}  # stream -> action
-        self.left: dict[int, int] = {}  # stream -> scaled bytes that remain, or microseconds
-        self.begin: dict[int, int] = {}  # stream -> when its action's bytes begin to move
-        self.start = [-1] * len(work.streams)
-        self.end = [-1] * len(work.streams)
-
-    def run(self) -> tuple[list[int], list[int]]:
-        """Start and end of each action."""
-        while any(self.queues.values()) or self.running:
-            self._start_ready()
-            self._advance(self._next_event())
-        return self.start, self.end
-
-    def _start_ready(self) -> None:
-        for stream, queue in self.queues.items():
-            if stream in self.running or not queue or not self._ready(queue[0]) or self.release[queue[0]] > self.now:
-                continue
-            action = queue.popleft()
-            self.running[stream] = action
-            self.start[action] = self.now
-            self.begin[stream] = self.now + (0 if stream == COMPUTE else self.device.copy_latency_us)
-            self.left[stream] = self.work.amounts[action] * (1 if stream == COMPUTE else _SCALE)
-
-    def _ready(self, action: int) -> bool:
-        return all(self.work.streams[i] == INSTANT or self.end[i] >= 0 for i in self.work.waits(action))
-
-    def _rate(self, stream: int) -> int:
-        """Scaled bytes (or, on the compute stream, microseconds) a microsecond."""
-        if stream == COMPUTE:
-            return 1
-        other = D2H if stream == H2D else H2D
-        both = other in self.running and self.begin[other] <= self.now
-        way = self.device
-        if stream == H2D:
-            return way.h2d_both_bytes_per_s if both else way.h2d_bytes_per_s
-        return way.d2h_both_bytes_per_s if both else way.d2h_bytes_per_s
-
-    def _next_event(self) -> int:
-        times = []
-        for stream in self.running:
-            waiting = self.begin[stream] > self.now
-            times.append(self.begin[stream] if waiting else self.now - (-self.left[stream] // self._rate(stream)))
-        for stream, queue in self.queues.items():
-            if queue and stream not in self.running and self._ready(queue[0]):
-                times.append(self.release[queue[0]])
-        if not times:
-            stuck = [queue[0] for queue in self.queues.values() if queue]
-            raise ValueError(f"actions {stuck} wait for each other")
-        return min(times)
-
-    def _advance(self, to: int) -> None:
-        moving = [stream for stream in self.running if self.begin[stream] <= self.now]
-        moved = {stream: self._rate(stream) * (to - self.now) for stream in moving}
-        self.now = to
-        for stream in moving:
-            self.left[stream] -= moved[stream]
-            if self.left[stream] <= 0:
-                self.end[self.running.pop(stream)] = to

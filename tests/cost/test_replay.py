@@ -1,7 +1,9 @@
-"""The array simulator against the event loop, and what must hold of both."""
+"""The simulator against a plain event loop that shares no shortcut with it, and what must hold of every timeline."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from snplan.cost.device import Device, load_device
 from snplan.cost.replay import COMPUTE, D2H, H2D, INSTANT, Work, replay, step_time
-from snplan.cost.simulate import simulate
+from snplan.cost.simulate import LaunchMode, simulate
 from snplan.plan.model import Action, Alloc, Offload, Prefetch, Run
 
 H200 = load_device("h200")
@@ -23,6 +25,76 @@ LINKS = (
         H200, h2d_bytes_per_s=7, h2d_both_bytes_per_s=3, d2h_bytes_per_s=5, d2h_both_bytes_per_s=2, copy_latency_us=3
     ),
 )
+
+
+SCALE = 10**6
+
+
+class EventLoop:
+    """The oracle. Time moves from one event to the next on any stream; between two events no rate changes."""
+
+    def __init__(self, work: Work, device: Device, release: Sequence[int]) -> None:
+        self.work, self.device, self.release = work, device, release
+        self.now = 0
+        self.queues = {s: deque(i for i, stream in enumerate(work.streams) if stream == s) for s in (COMPUTE, H2D, D2H)}
+        self.running: dict[int, int] = {}  # stream -> action
+        self.left: dict[int, int] = {}  # stream -> scaled bytes that remain, or microseconds
+        self.begin: dict[int, int] = {}  # stream -> when its action's bytes begin to move
+        self.start = [-1] * len(work.streams)
+        self.end = [-1] * len(work.streams)
+
+    def run(self) -> tuple[list[int], list[int]]:
+        """Start and end of each action."""
+        while any(self.queues.values()) or self.running:
+            self._start_ready()
+            self._advance(self._next_event())
+        return self.start, self.end
+
+    def _start_ready(self) -> None:
+        for stream, queue in self.queues.items():
+            if stream in self.running or not queue or not self._ready(queue[0]) or self.release[queue[0]] > self.now:
+                continue
+            action = queue.popleft()
+            self.running[stream] = action
+            self.start[action] = self.now
+            self.begin[stream] = self.now + (0 if stream == COMPUTE else self.device.copy_latency_us)
+            self.left[stream] = self.work.amounts[action] * (1 if stream == COMPUTE else SCALE)
+
+    def _ready(self, action: int) -> bool:
+        return all(self.work.streams[i] == INSTANT or self.end[i] >= 0 for i in self.work.waits(action))
+
+    def _rate(self, stream: int) -> int:
+        """Scaled bytes (or, on the compute stream, microseconds) a microsecond."""
+        if stream == COMPUTE:
+            return 1
+        other = D2H if stream == H2D else H2D
+        both = other in self.running and self.begin[other] <= self.now
+        way = self.device
+        if stream == H2D:
+            return way.h2d_both_bytes_per_s if both else way.h2d_bytes_per_s
+        return way.d2h_both_bytes_per_s if both else way.d2h_bytes_per_s
+
+    def _next_event(self) -> int:
+        times = []
+        for stream in self.running:
+            waiting = self.begin[stream] > self.now
+            times.append(self.begin[stream] if waiting else self.now - (-self.left[stream] // self._rate(stream)))
+        for stream, queue in self.queues.items():
+            if queue and stream not in self.running and self._ready(queue[0]):
+                times.append(self.release[queue[0]])
+        if not times:
+            stuck = [queue[0] for queue in self.queues.values() if queue]
+            raise ValueError(f"actions {stuck} wait for each other")
+        return min(times)
+
+    def _advance(self, to: int) -> None:
+        moving = [stream for stream in self.running if self.begin[stream] <= self.now]
+        moved = {stream: self._rate(stream) * (to - self.now) for stream in moving}
+        self.now = to
+        for stream in moving:
+            self.left[stream] -= moved[stream]
+            if self.left[stream] <= 0:
+                self.end[self.running.pop(stream)] = to
 
 
 @st.composite
@@ -63,26 +135,34 @@ def step(work: Work, device: Device) -> int:
 
 @given(works(), st.sampled_from(LINKS))
 @settings(max_examples=300, deadline=None)
-def test_both_simulators_agree(work: Work, device: Device) -> None:
-    actions, op_us, tensor_bytes = as_actions(work)
-    timeline = simulate(actions, op_us, tensor_bytes, device)
-    start, end = replay(work, device)
-    assert (timeline.start, timeline.end) == (tuple(start), tuple(end))
-    assert step(work, device) == timeline.step_time_us
+def test_timelines_are_those_of_the_event_loop(work: Work, device: Device) -> None:
+    expected = EventLoop(work, device, [0] * len(work.streams)).run()
+    assert replay(work, device) == expected
+    assert step(work, device) == max((0, *expected[1]))
 
 
-@given(works(), st.sampled_from(LINKS))
+@given(works(), st.sampled_from(LINKS), st.data())
+@settings(max_examples=150, deadline=None)
+def test_timelines_with_release_times_are_those_of_the_event_loop(
+    work: Work, device: Device, data: st.DataObject
+) -> None:
+    count = len(work.streams)
+    release = data.draw(st.lists(st.integers(0, 500), min_size=count, max_size=count))
+    assert replay(work, device, release) == EventLoop(work, device, release).run()
+
+
+@given(works(), st.sampled_from(LINKS), st.sampled_from(("graph", "eager")))
 @settings(max_examples=100, deadline=None)
-def test_both_simulators_agree_in_eager_mode(work: Work, device: Device) -> None:
+def test_plan_records_and_arrays_agree(work: Work, device: Device, launch: LaunchMode) -> None:
     actions, op_us, tensor_bytes = as_actions(work)
-    timeline = simulate(actions, op_us, tensor_bytes, device, launch="eager")
+    timeline = simulate(actions, op_us, tensor_bytes, device, launch=launch)
     cost = {INSTANT: 0, COMPUTE: device.launch_us, H2D: device.copy_launch_us, D2H: device.copy_launch_us}
     issued = np.cumsum([cost[stream] for stream in work.streams], dtype=np.int64)
-    start, end = replay(work, device, issued.tolist())
+    start, end = replay(work, device, issued.tolist() if launch == "eager" else None)
     assert (timeline.start, timeline.end) == (tuple(start), tuple(end))
-    assert timeline.step_time_us == step_time(
-        work.streams, work.amounts, work.after_start, work.after, device, release=issued
-    )
+    release = issued if launch == "eager" else None
+    total = step_time(work.streams, work.amounts, work.after_start, work.after, device, release=release)
+    assert timeline.step_time_us == total
 
 
 @given(works(), st.sampled_from(LINKS))

@@ -51,6 +51,13 @@ def test_the_same_op_on_a_k40c() -> None:
     assert cost_of("relu", {"x": spec}, spec, "k40c") == ceil(2 * (1 << 28) / 201_600) + 4 == 2668
 
 
+def test_fit_to_the_measured_batch_norm() -> None:
+    x, vector = Spec(F, (256, 256, 56, 56)), Spec(F, (256,))
+    train = op("batch_norm_train", "x s b", "y mean var", epsilon=1e-5)
+    found = op_costs(graph({"x": x, "s": vector, "b": vector}, [(train, [x, vector, vector])]), H200, "tf32")
+    assert found[0] == pytest.approx(730, rel=0.05)
+
+
 def test_nothing_is_free() -> None:
     empty = Spec(F, (0,))
     assert cost_of("relu", {"x": empty}, empty) >= 1
