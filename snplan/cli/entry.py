@@ -25,10 +25,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command(arguments: list[str]) -> int:
-    from snplan.cli.app import app  # typer loads after the arguments were looked over
+    """Runs a command without typer's own handling of exceptions, which ends the process in its own ways."""
+    import typer  # loads after the arguments were looked over
 
+    from snplan.cli.app import app
+
+    command = typer.main.get_command(app)
     try:
-        code = app(args=arguments, prog_name="snplan", standalone_mode=False)
-    except SystemExit as error:  # typer's own way out of --help and of a closed pipe
-        code = error.code
-    return code if isinstance(code, int) else 0
+        with command.make_context("snplan", arguments) as context:
+            code = command.invoke(context)
+    except typer.Exit as done:  # --help and --version
+        return int(done.exit_code)
+    return int(code or 0)

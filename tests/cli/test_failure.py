@@ -86,7 +86,13 @@ def test_errors_do_not_share_their_exit_code() -> None:
 
 def test_a_refused_budget_says_what_to_change(capsys: pytest.CaptureFixture[str]) -> None:
     live = [{"tensor": f"t{i}", "bytes": 1024 * (9 - i)} for i in range(7)]
-    details = {"budget_bytes": 2048, "floor_bytes": 4096, "reserve_bytes": 1024, "binding": "conv1", "live_at_binding": live}
+    details = {
+        "budget_bytes": 2048,
+        "floor_bytes": 4096,
+        "reserve_bytes": 1024,
+        "binding": "conv1",
+        "live_at_binding": live,
+    }
     assert failure.report(InfeasibleError("SNP-P001", "too small", details), as_json=False) == 4
     err = capsys.readouterr().err
     for expected in (
