@@ -18,7 +18,7 @@ def accurate_sum(x: Array, axes: tuple[int, ...], *, keepdims: bool = False) -> 
 
 def kept(y: Array, axes: Sequence[int], attrs: Attrs) -> Array:
     """`y` with the reduced axes as ones, whether or not the reduction kept them."""
-    return y if attrs["keepdims"] else np.expand_dims(y, tuple(axes))
+    return y if bool(attrs.get("keepdims")) else np.expand_dims(y, tuple(axes))
 
 
 def _axes(attrs: Attrs) -> tuple[int, ...]:
@@ -37,7 +37,7 @@ def _highest(dtype: np.dtype[Any]) -> Any:
 def reduce_sum(inputs: Sequence[Array], attrs: Attrs, context: Context) -> Array:
     """Sum over the axes."""
     x = inputs[0]
-    return accurate_sum(x, _axes(attrs), keepdims=attrs["keepdims"]).astype(x.dtype)
+    return accurate_sum(x, _axes(attrs), keepdims=bool(attrs.get("keepdims"))).astype(x.dtype)
 
 
 @kernel("reduce_mean")
@@ -45,7 +45,7 @@ def reduce_mean(inputs: Sequence[Array], attrs: Attrs, context: Context) -> Arra
     """Mean over the axes; integers divide with truncation."""
     x = inputs[0]
     count = np.prod([x.shape[axis] for axis in _axes(attrs)], dtype=np.int64)
-    total = accurate_sum(x, _axes(attrs), keepdims=attrs["keepdims"])
+    total = accurate_sum(x, _axes(attrs), keepdims=bool(attrs.get("keepdims")))
     return np.asarray(total / count).astype(x.dtype)
 
 
@@ -54,8 +54,8 @@ def reduce_max(inputs: Sequence[Array], attrs: Attrs, context: Context) -> Array
     """Largest over the axes; of no elements the lowest value."""
     x = inputs[0]
     if x.dtype.kind == "b":
-        return np.asarray(np.logical_or.reduce(x, axis=_axes(attrs), keepdims=attrs["keepdims"]))
-    return np.asarray(np.maximum.reduce(x, axis=_axes(attrs), keepdims=attrs["keepdims"], initial=_lowest(x.dtype)))
+        return np.asarray(np.any(x, axis=_axes(attrs), keepdims=bool(attrs.get("keepdims"))))
+    return np.asarray(np.max(x, axis=_axes(attrs), keepdims=bool(attrs.get("keepdims")), initial=_lowest(x.dtype)))
 
 
 @kernel("reduce_min")
@@ -63,8 +63,8 @@ def reduce_min(inputs: Sequence[Array], attrs: Attrs, context: Context) -> Array
     """Smallest over the axes; of no elements the highest value."""
     x = inputs[0]
     if x.dtype.kind == "b":
-        return np.asarray(np.logical_and.reduce(x, axis=_axes(attrs), keepdims=attrs["keepdims"]))
-    return np.asarray(np.minimum.reduce(x, axis=_axes(attrs), keepdims=attrs["keepdims"], initial=_highest(x.dtype)))
+        return np.asarray(np.all(x, axis=_axes(attrs), keepdims=bool(attrs.get("keepdims"))))
+    return np.asarray(np.min(x, axis=_axes(attrs), keepdims=bool(attrs.get("keepdims")), initial=_highest(x.dtype)))
 
 
 @kernel("reduce_prod")
@@ -72,7 +72,7 @@ def reduce_prod(inputs: Sequence[Array], attrs: Attrs, context: Context) -> Arra
     """Product over the axes."""
     x = inputs[0]
     dtype = np.float64 if x.dtype.kind == "f" else x.dtype
-    return np.asarray(np.multiply.reduce(x, axis=_axes(attrs), dtype=dtype, keepdims=attrs["keepdims"])).astype(x.dtype)
+    return np.asarray(np.prod(x, axis=_axes(attrs), dtype=dtype, keepdims=bool(attrs.get("keepdims")))).astype(x.dtype)
 
 
 @kernel("reduce_log_sum_exp")
@@ -82,7 +82,7 @@ def reduce_log_sum_exp(inputs: Sequence[Array], attrs: Attrs, context: Context) 
     top = np.maximum.reduce(x, axis=axes, keepdims=True, initial=-np.inf)
     top = np.where(np.isfinite(top), top, x.dtype.type(0))
     total = np.log(accurate_sum(np.exp(x - top), axes, keepdims=True)) + top
-    y = total if attrs["keepdims"] else np.squeeze(total, axes)
+    y = total if bool(attrs.get("keepdims")) else np.squeeze(total, axes)
     return np.asarray(y).astype(x.dtype)
 
 
@@ -126,9 +126,9 @@ def _arg_extremum(x: Array, attrs: Attrs, *, largest: bool) -> Array:
     axis = attrs["axis"]
     find = np.argmax if largest else np.argmin
     if attrs.get("last"):
-        index = x.shape[axis] - 1 - find(np.flip(x, axis), axis=axis, keepdims=attrs["keepdims"])
+        index = x.shape[axis] - 1 - find(np.flip(x, axis), axis=axis, keepdims=bool(attrs.get("keepdims")))
     else:
-        index = find(x, axis=axis, keepdims=attrs["keepdims"])
+        index = find(x, axis=axis, keepdims=bool(attrs.get("keepdims")))
     return np.asarray(index).astype(np.int64)
 
 

@@ -1,0 +1,62 @@
+"""What the replay loop needs of a device: take memory once, bind every action once, then run and copy by action id."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from snplan.plan.index import PlanIndex
+from snplan.plan.model import Place
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+
+class Backend(Protocol):
+    """A device that executes the actions of one plan. Actions are issued in the plan's order, on their own streams.
+
+    `run` and `copy` may return before the work is done; what an action's `after` lists is finished before it starts.
+    """
+
+    @property
+    def name(self) -> str:
+        """The word of `--backend`."""
+
+    @property
+    def device(self) -> str:
+        """What executes, for people."""
+
+    @property
+    def allocations(self) -> int:
+        """Blocks of device and pinned memory taken so far: a step must not change it."""
+
+    def bind(self, index: PlanIndex, *, seed: int, taps: Collection[str]) -> None:
+        """Take all memory and prepare every action. Tensors in `taps` are copied out when an op has written them."""
+
+    def begin(self, step: int) -> None:
+        """A training step starts; steps count from 1."""
+
+    def run(self, action: int) -> None:
+        """Issue a `run` or `recompute`."""
+
+    def copy(self, action: int) -> None:
+        """Issue an `offload` or `prefetch`."""
+
+    def free(self, action: int) -> None:
+        """The buffer's live interval ends; nothing is given back."""
+
+    def synchronize(self) -> None:
+        """Wait for all that was issued; raises RunError for what failed."""
+
+    def tapped(self) -> Mapping[str, Array]:
+        """The tensors of `taps` as the last step wrote them."""
+
+    def read(self, place: Place) -> Array:
+        """A copy of the tensor at `place`."""
+
+    def write(self, place: Place, value: Array) -> None:
+        """Put `value`, which has the tensor's type and shape, at `place`."""
+
+    def close(self) -> None:
+        """Give all memory back."""

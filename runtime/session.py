@@ -1,0 +1,132 @@
+"""Training by a step plan: the Python API over the replay loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from snplan.errors import RunError
+from snplan.ir import Role
+from snplan.plan.index import PlanIndex, index_plan
+from snplan.plan.model import Persistent, Place, StepPlan
+from snplan.runtime.protocol import Backend
+from snplan.runtime.replay import Measured, Replay
+from snplan.runtime.values import input_values, start_values
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+
+class TrainingSession:
+    """A plan on a backend, with the model's state between steps.
+
+    `weights` are arrays by tensor name for every parameter, running statistic and constant (optimiser state starts as
+    zeros unless it is among them). `backend` is "numpy" or a Backend that is not bound yet. `first_step` is the number
+    of the next step: random numbers and Adam's bias correction depend on it. Raises RunError for what does not fit.
+    """
+
+    def __init__(
+        self,
+        plan: StepPlan,
+        weights: Mapping[str, Array],
+        *,
+        backend: str | Backend = "numpy",
+        seed: int = 0,
+        first_step: int = 1,
+        debug: bool = False,
+    ) -> None:
+        self.index = index_plan(plan)
+        self.seed = seed
+        self.steps_done = first_step - 1
+        self.backend = make_backend(backend, debug=debug) if isinstance(backend, str) else backend
+        self._gradients = gradient_names(self.index)
+        self._resident = {place.tensor: place for place in plan.resident}
+        values = start_values(self.index, weights)
+        self.backend.bind(self.index, seed=seed, taps=frozenset(self._gradients.values()))
+        self._replay = Replay(self.index, self.backend)
+        self._moves = [(entry, self._resident[entry.tensor]) for entry in plan.persistent if self._moved(entry)]
+        self.measured: Measured | None = None
+        for name, value in values.items():
+            self.backend.write(self._resident[name], value)
+
+    def step(self, inputs: Mapping[str, Any]) -> float:
+        """The loss of one training step over `inputs` (arrays by input name); NaN where the plan has no single loss.
+
+        Raises RunError naming an input that is missing or does not fit, or the action that failed.
+        """
+        for name, value in input_values(self.index, inputs).items():
+            self.backend.write(self._resident[name], value)
+        self.measured = self._replay.step(self.steps_done + 1)
+        self.steps_done += 1
+        loss = self._loss()
+        self._move_persistent()
+        return loss
+
+    def gradients(self) -> dict[str, Array]:
+        """Gradients of the last step by parameter name, each of its parameter's shape."""
+        tapped = self.backend.tapped()
+        shapes = {name: tuple(self.index.tensors[name].shape) for name in self._gradients}
+        return {name: tapped[grad].reshape(shapes[name]) for name, grad in self._gradients.items() if grad in tapped}
+
+    def state(self) -> dict[str, Array]:
+        """Values that the next step starts from, by tensor name: parameters, running statistics, optimiser state."""
+        kept = (Role.PARAMETER, Role.STATE, Role.OPTIMIZER)
+        entries = [entry for entry in self.index.plan.persistent if self.index.tensors[entry.tensor].role in kept]
+        return {entry.tensor: self.backend.read(self._resident[entry.tensor]) for entry in entries}
+
+    def outputs(self) -> dict[str, Array]:
+        """The plan's results when the last step ended: the loss, or a model's outputs in inference."""
+        return {place.tensor: self.backend.read(place) for place in self.index.plan.outputs}
+
+    def close(self) -> None:
+        """Give the backend's memory back; the session cannot be used afterwards."""
+        self.backend.close()
+
+    def __enter__(self) -> TrainingSession:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _loss(self) -> float:
+        places = [place for place in self.index.plan.outputs if self.index.tensors[place.tensor].role == Role.LOSS]
+        if len(places) != 1:
+            return float("nan")
+        value = self.backend.read(places[0])
+        return float(value.reshape(-1)[0]) if value.size == 1 else float("nan")
+
+    def _moved(self, entry: Persistent) -> bool:
+        """Whether the value of the next step ends elsewhere than the next step looks for it."""
+        start = self._resident[entry.tensor]
+        extents = {"buffer": self.index.buffers, "slot": self.index.slots}
+        for kind, rows in extents.items():
+            here, there = getattr(entry, kind), getattr(start, kind)
+            if here is not None and there is not None:
+                return rows[here].offset != rows[there].offset
+        return True
+
+    def _move_persistent(self) -> None:
+        """Bring back what ended elsewhere. All are read before one is written: places may overlap."""
+        values = [
+            (start, self.backend.read(Place(tensor=entry.becomes, buffer=entry.buffer, slot=entry.slot)))
+            for entry, start in self._moves
+        ]
+        for start, value in values:
+            self.backend.write(start, value)
+
+
+def make_backend(name: str, *, debug: bool = False) -> Backend:
+    """A backend by the word of `--backend`. Raises RunError (SNP-R010) where it is not there."""
+    if name == "numpy":
+        from snplan.runtime.numpy.backend import NumpyBackend
+
+        return NumpyBackend(debug=debug)
+    raise RunError("SNP-R010", f"there is no backend {name!r}; use numpy")
+
+
+def gradient_names(index: PlanIndex) -> dict[str, str]:
+    """Gradient tensors that a plan computes, by the parameter they are of."""
+    parameters = [tensor.name for tensor in index.plan.tensors if tensor.role == Role.PARAMETER]
+    written = {name for op in index.plan.ops for name in op.outputs}
+    return {name: f"{name}:grad" for name in parameters if f"{name}:grad" in written}
