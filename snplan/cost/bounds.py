@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,7 +59,8 @@ def lower_bound_us(step: Step, costs: np.ndarray, device: Device, budget_bytes: 
         return compute
     times = costs.tolist()
     live = _live_bytes(step.graph)
-    cuts = (cut_at(step, times, v) for v in _candidates(step.graph, live, budget_bytes))
+    preds = predecessors(step.graph)
+    cuts = (cut_at(step, times, v, preds) for v in _candidates(step.graph, live, budget_bytes))
     return max((compute, *(spill_bound_us(compute, cut, device, budget_bytes) for cut in cuts)))
 
 
@@ -88,19 +89,26 @@ def spill_bound_us(compute_us: int, cut: Cut, device: Device, budget_bytes: int)
     return max(compute_us, int(max(time, excess * per_byte) * _SLACK))
 
 
-def cut_at(step: Step, times: Sequence[int], v: int) -> Cut:
-    """The cut at op `v` of the step's graph."""
+def predecessors(graph: Graph) -> list[list[int]]:
+    """For each op the ops that write what it reads."""
+    return [[graph.producer[name] for name in op.inputs if name in graph.producer] for op in graph.ops]
+
+
+def cut_at(step: Step, times: Sequence[int], v: int, preds: Sequence[Sequence[int]]) -> Cut:
+    """The cut at op `v` of the step's graph; `preds` are the `predecessors` of its ops."""
     graph, op = step.graph, step.graph.ops[v]
-    before, after = _ancestors(graph, v), _descendants(graph, v)
+    before, after = _ancestors(preds, v), _descendants(preds, v)
     own = {*op.inputs, *op.outputs}
     here = sum(graph.tensors[name].bytes for name in own)
     shared = {output for output, _ in inplace_pairs(op, graph.tensors)}
     here -= sum(graph.tensors[op.outputs[output]].bytes for output in shared)
     stuck = _updated_later(step, after, own)
     droppable: list[tuple[int, int]] = []
-    for p in sorted(before):
-        names = (name for name in graph.ops[p].outputs if name not in own)
-        size = sum(graph.tensors[name].bytes for name in names if any(r in after for r in graph.readers[name]))
+    for p in range(v):
+        if not before[p]:
+            continue
+        names = [name for name in graph.ops[p].outputs if name not in own]
+        size = sum(graph.tensors[name].bytes for name in names if any(after[r] for r in graph.readers[name]))
         if size and graph.ops[p].phase is Phase.FORWARD:
             droppable.append((size, times[p]))
         else:
@@ -108,34 +116,38 @@ def cut_at(step: Step, times: Sequence[int], v: int) -> Cut:
     return Cut(here=here, stuck=stuck, droppable=tuple(sorted(droppable, key=lambda item: item[1] / item[0])))
 
 
-def _updated_later(step: Step, after: set[int], own: set[str]) -> int:
+def _updated_later(step: Step, after: bytearray, own: set[str]) -> int:
     """Bytes of the persistent tensors that ops of `after` read and the step replaces, without those of `own`."""
     graph = step.graph
     return sum(
         graph.tensors[name].bytes
         for name, following in step.becomes.items()
-        if following != name and name not in own and any(reader in after for reader in graph.readers[name])
+        if following != name and name not in own and any(after[reader] for reader in graph.readers[name])
     )
 
 
-def _ancestors(graph: Graph, v: int) -> set[int]:
-    def inputs(i: int) -> Iterable[int]:
-        return (graph.producer[name] for name in graph.ops[i].inputs if name in graph.producer)
-
-    found, stack = set[int](), [v]
-    while stack:
-        new = set(inputs(stack.pop())) - found
-        found |= new
-        stack.extend(new)
+def _ancestors(preds: Sequence[Sequence[int]], v: int) -> bytearray:
+    """1 for each op that `v` depends on."""
+    found = bytearray(len(preds))
+    found[v] = 1
+    for i in range(v, -1, -1):
+        if found[i]:
+            for p in preds[i]:
+                found[p] = 1
+    found[v] = 0
     return found
 
 
-def _descendants(graph: Graph, v: int) -> set[int]:
-    found, stack = set[int](), [v]
-    while stack:
-        new = {reader for name in graph.ops[stack.pop()].outputs for reader in graph.readers[name]} - found
-        found |= new
-        stack.extend(new)
+def _descendants(preds: Sequence[Sequence[int]], v: int) -> bytearray:
+    """1 for each op that depends on `v`."""
+    found = bytearray(len(preds))
+    found[v] = 1
+    for i in range(v + 1, len(preds)):
+        for p in preds[i]:
+            if found[p]:
+                found[i] = 1
+                break
+    found[v] = 0
     return found
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snplan.cost.bounds import Cut, copies_us, cut_at, lower_bound_us, spill_bound_us
+from snplan.cost.bounds import Cut, copies_us, cut_at, lower_bound_us, predecessors, spill_bound_us
 from snplan.cost.device import load_device
 from snplan.ir import DType, Graph, Op, Phase, Role, Spec, Step, Tensor
 
@@ -41,6 +41,10 @@ def chain(sizes: Sequence[int]) -> Step:
         last = f"g{i}"
     graph = Graph(tensors=tensors, ops=tuple(ops), sources=("x",), outputs=(last,))
     return Step(graph=graph, loss=None, inputs=("x",), gradients={}, becomes={})
+
+
+def cut(step: Step, times: Sequence[int], v: int) -> Cut:
+    return cut_at(step, times, v, predecessors(step.graph))
 
 
 def test_copies_of_one_direction() -> None:
@@ -74,14 +78,14 @@ def test_cut_in_the_middle_of_a_chain() -> None:
     # b2 reads a2 and writes g2 in its place; a0 and a1 wait for their backward ops. a1 costs less a byte.
     step = chain([100, 200, 300])
     assert step.graph.ops[3].name == "b2"
-    cut = cut_at(step, [9, 2, 3, 4, 5, 6], 3)
-    assert cut == Cut(here=300, stuck=0, droppable=((200, 2), (100, 9)))
-    assert cut.bytes == 600
+    middle = cut(step, [9, 2, 3, 4, 5, 6], 3)
+    assert middle == Cut(here=300, stuck=0, droppable=((200, 2), (100, 9)))
+    assert middle.bytes == 600
 
 
 def test_an_output_that_fits_two_inputs_is_in_place_once() -> None:
     # b1 reads a1 and g2 and writes g1 in place of either.
-    assert cut_at(chain([100] * 3), [1] * 6, 4).here == 200
+    assert cut(chain([100] * 3), [1] * 6, 4).here == 200
 
 
 def test_cut_counts_gradients_as_stuck() -> None:
@@ -97,7 +101,7 @@ def test_cut_counts_gradients_as_stuck() -> None:
     tensors["y"] = Tensor(name="y", spec=spec)
     graph = Graph(tensors=tensors, ops=ops, sources=("x",), outputs=("y",))
     step = Step(graph=graph, loss=None, inputs=("x",), gradients={}, becomes={})
-    assert cut_at(step, [1, 1, 1, 1], 2) == Cut(here=2 * KB, stuck=KB, droppable=())
+    assert cut(step, [1, 1, 1, 1], 2) == Cut(here=2 * KB, stuck=KB, droppable=())
 
 
 def test_cut_counts_parameters_that_are_updated_later() -> None:
@@ -111,8 +115,8 @@ def test_cut_counts_parameters_that_are_updated_later() -> None:
     graph = Graph(tensors=tensors, ops=ops, sources=("x", "w", "frozen"), outputs=())
     becomes = {"w": "w:next", "frozen": "frozen"}
     step = Step(graph=graph, loss=None, inputs=("x",), gradients={"w": "g"}, becomes=becomes)
-    assert cut_at(step, [1, 1, 1], 0).stuck == KB
-    assert cut_at(step, [1, 1, 1], 2).stuck == 0
+    assert cut(step, [1, 1, 1], 0).stuck == KB
+    assert cut(step, [1, 1, 1], 2).stuck == 0
 
 
 def test_copies_alone() -> None:
