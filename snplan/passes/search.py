@@ -12,6 +12,7 @@ from snplan.passes.realise import Candidate, Costs, keep_all, realise
 from snplan.passes.recompute import Drop, drop_order
 
 SEGMENT_SHARES = (None, 0.35, 0.12)  # of the budget: how much one recomputed segment may write
+LEAST_EVALUATIONS, MOST_EVALUATIONS, EVALUATED_OPS = 4, 24, 60_000
 
 
 @dataclass(kw_only=True)
@@ -30,6 +31,7 @@ class Search:
     interrupted: Callable[[], bool] = lambda: False
     best: Candidate | None = None
     host_needed: int | None = None
+    _evaluations: int = 0
     _tried: dict[frozenset[int], int | None] = field(default_factory=dict)
 
     def run(self, everything: Candidate) -> Candidate | None:
@@ -66,9 +68,17 @@ class Search:
         time = self._tried[dropped]
         return 1 << 62 if time is None else time
 
+    def _most(self) -> int:
+        """How many candidates may be built whole: fewer for larger steps, so that planning stays near linear."""
+        return max(LEAST_EVALUATIONS, min(MOST_EVALUATIONS, EVALUATED_OPS // max(1, len(self.step.ops))))
+
     def _evaluate(self, dropped: frozenset[int]) -> int | None:
         kept = None if not dropped else {t for t in saved_tensors(self.step) if t not in dropped}
         schedule = build_schedule(self.step, kept)
+        least = sum(self.step.cost) + schedule.recompute_us()
+        if self.best is not None and (least >= self.best.step_us or self._evaluations >= self._most()):
+            return least
+        self._evaluations += 1
         candidate = realise(schedule, self.budget, self.costs, self.floor.bytes)
         if candidate is None:
             return None
