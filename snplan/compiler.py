@@ -16,11 +16,11 @@ from snplan.cost.bounds import lower_bound_us
 from snplan.cost.device import Device, load_device
 from snplan.cost.engines import engines
 from snplan.cost.roofline import op_costs
-from snplan.errors import InfeasibleError, NoPlanError, PlanError, UsageError
+from snplan.errors import InfeasibleError, NoPlanError, PlanError
 from snplan.ir import Forward, Step
 from snplan.ops import input_specs
 from snplan.passes.order import sink_updates
-from snplan.passes.realise import Candidate, Costs, step_costs
+from snplan.passes.realise import Candidate, step_costs
 from snplan.passes.route import route
 from snplan.passes.search import Search, keep_all_candidate
 from snplan.plan.model import FORMAT, ModelRef, PlanOp, PlanTensor, StepPlan
@@ -34,7 +34,7 @@ Progress = Callable[[str, "float | None"], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileOptions:
-    """Everything that decides a plan besides the model. Bytes and names as on the command line (`snplan compile --help`)."""
+    """Everything that decides a plan besides the model, as on the command line (`snplan compile --help`)."""
 
     budget_bytes: int
     reserve_bytes: int | None = None
@@ -87,8 +87,8 @@ def compile_model(
 ) -> CompileResult:
     """The fastest plan found for `source` under `options`, verified.
 
-    Raises UsageError, ModelError, InfeasibleError (the floor, or the host limit, is above what was given), NoPlanError, or
-    PlanError should the verifier refuse what the planner made (a bug, and nothing is written).
+    Raises UsageError, ModelError, InfeasibleError (the floor is above the budget), NoPlanError, or PlanError should the
+    verifier refuse what the planner made (a bug, and nothing is written).
     """
     clock = _Clock(progress)
     start = time.perf_counter()
@@ -117,7 +117,7 @@ def compile_model(
         raise _no_plan(search, options)
     with clock.timed("bound"):
         bound = _bound(step, indexed, device, budget, min(chosen.step_us, everything.step_us))
-    plan = _plan(model, options, device, reserve, indexed, chosen, bound, search.floor)
+    plan = assemble_plan(model, options, device, reserve, indexed, chosen, bound, search.floor)
     with clock.timed("verify"):
         _verified(plan)
     clock.seconds["total"] = round(time.perf_counter() - start, 3)
@@ -171,12 +171,14 @@ def _arena_budget(budget: int, reserve: int, step: IndexedStep, lowest: Floor) -
     if room >= lowest.bytes:
         return room
     name = step.ops[lowest.op].name if lowest.op >= 0 else ""
-    live = sorted(((step.size[t], step.names[t]) for t in {*step.reads[lowest.op], *step.writes[lowest.op]}), reverse=True)
+    live = sorted(
+        ((step.size[t], step.names[t]) for t in {*step.reads[lowest.op], *step.writes[lowest.op]}), reverse=True
+    )
     top = ", ".join(f"{tensor} {format_bytes(size)}" for size, tensor in live[:5])
     raise InfeasibleError(
         "SNP-P001",
         f"the budget of {format_bytes(budget)} less the reserve of {format_bytes(reserve)} is below the floor of "
-        f"{format_bytes(lowest.bytes)}: op {name} ({step.ops[lowest.op].kind}) needs that much at once (largest: {top}). "
+        f"{format_bytes(lowest.bytes)}: op {name} ({step.ops[lowest.op].kind}) needs that at once (largest: {top}). "
         f"Give at least {format_bytes(lowest.bytes + reserve)}, or lower the batch size",
         details={
             "budget_bytes": budget,
@@ -195,13 +197,19 @@ def _no_plan(search: Search, options: CompileOptions) -> Exception:
             "SNP-P002",
             f"every plan found needs more pinned host memory than --host-mem {format_bytes(options.host_bytes)}; the "
             f"least asked for was {format_bytes(search.host_needed)}. Raise --host-mem or the budget",
-            details={"budget_bytes": options.budget_bytes, "host_needed_bytes": search.host_needed, "binding": "host memory"},
+            details={
+                "budget_bytes": options.budget_bytes,
+                "host_needed_bytes": search.host_needed,
+                "binding": "host memory",
+            },
         )
-    return NoPlanError("SNP-P003", "no plan was found; that none exists is not proven", {"budget_bytes": options.budget_bytes})
+    return NoPlanError(
+        "SNP-P003", "no plan was found; that none exists is not proven", {"budget_bytes": options.budget_bytes}
+    )
 
 
 def _bound(step: Step, indexed: IndexedStep, device: Device, budget: int, found: int) -> int:
-    """A lower bound on the step time in microseconds; raises PlanError where a plan beats it (one of the two is wrong)."""
+    """A lower bound on the step time in microseconds; raises PlanError where a plan beats it (a bug)."""
     import numpy as np
 
     bound = lower_bound_us(step, np.asarray(indexed.cost, np.int64), device, budget)
@@ -210,7 +218,7 @@ def _bound(step: Step, indexed: IndexedStep, device: Device, budget: int, found:
     return bound
 
 
-def _plan(
+def assemble_plan(
     model: ModelRef,
     options: CompileOptions,
     device: Device,
@@ -220,6 +228,7 @@ def _plan(
     bound: int,
     lowest: Floor,
 ) -> StepPlan:
+    """The step plan that says what `chosen` does."""
     from snplan import __version__
 
     body, graph = chosen.body, step.step.graph
@@ -327,4 +336,4 @@ def _report(
     }
 
 
-__all__ = ["CompileOptions", "CompileResult", "UsageError", "compile_model", "plan_options"]
+__all__ = ["CompileOptions", "CompileResult", "assemble_plan", "compile_model", "plan_options"]

@@ -12,7 +12,7 @@ SPEC = Spec(DType.FLOAT32, (16, 32))
 
 
 def forward_of(edges: Mapping[str, tuple[str, ...]]) -> Forward:
-    """A forward graph of elementwise ops: op name -> names of what it reads ("x" is the input); the last one is the result."""
+    """A graph of elementwise ops: op name -> names of what it reads ("x" is the input); the last is the result."""
     tensors = {name: Tensor(name=name, spec=SPEC) for name in edges}
     tensors["x"] = Tensor(name="x", spec=SPEC, role=Role.INPUT)
     ops = tuple(

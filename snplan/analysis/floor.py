@@ -38,7 +38,7 @@ def working_set(step: IndexedStep, op: int) -> int:
 
 
 def floor(step: IndexedStep) -> Floor:
-    """The floor (docs/design.md, "The floor"): no plan can run the binding op in less, and packing each op afresh meets it."""
+    """The floor (docs/design.md): no plan runs the binding op in less, and packing each op afresh meets it."""
     best = Floor(bytes=0, op=-1)
     for op in range(len(step.ops)):
         need = working_set(step, op)

@@ -62,15 +62,12 @@ class IndexedStep:
 def _overwrites(op: Op, step: Step, ids: dict[str, int], size: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """(written, read) tensor pairs of `op` that may share a buffer."""
     pairs = [
-        (ids[op.outputs[output]], ids[op.inputs[source]])
-        for output, source in inplace_pairs(op, step.graph.tensors)
+        (ids[op.outputs[output]], ids[op.inputs[source]]) for output, source in inplace_pairs(op, step.graph.tensors)
     ]
     return tuple(dict.fromkeys((w, r) for w, r in pairs if size[w] == size[r]))
 
 
-def index_step(
-    step: Step, cost: Sequence[int], engines: Mapping[int, Sequence[Choice]] | None = None
-) -> IndexedStep:
+def index_step(step: Step, cost: Sequence[int], engines: Mapping[int, Sequence[Choice]] | None = None) -> IndexedStep:
     """The indexed form of `step`, with `cost` microseconds for each op of `step.graph.ops` and engines by op index."""
     graph = step.graph
     names = tuple(graph.tensors)

@@ -162,7 +162,7 @@ class Residency:
         return self._isolated_sorted
 
     def _cut_around(self, value: int, events: list[int], before: Live) -> None:
-        """Evict every gap of `value` that touches or spans an isolated position (`before[p + 1]`: how many are <= p)."""
+        """Evict every gap of `value` at or across an isolated position (`before[p + 1]`: how many are <= p)."""
         for index in range(len(events) - 1):
             low, high = max(events[index], 0), min(events[index + 1], self.schedule.end - 1)
             if before[high + 1] - before[low] > 0:

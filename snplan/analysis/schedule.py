@@ -17,7 +17,7 @@ SOURCE_BIRTH = -1
 
 @dataclass(slots=True)
 class Value:
-    """One assignment of `tensor`: born at a position (SOURCE_BIRTH for sources), read at `uses` (ascending positions)."""
+    """One assignment of `tensor`: its birth (SOURCE_BIRTH for sources) and the ascending positions of its `uses`."""
 
     tensor: int
     birth: int
@@ -115,8 +115,8 @@ class _Builder:
 def build_schedule(step: IndexedStep, kept: Container[int] | None = None) -> Schedule:
     """The schedule that runs every op once and recomputes what the backward pass needs beyond `kept`.
 
-    `kept` (None: everything) are forward tensors whose first value lives on into the backward pass. A recomputed value is
-    shared by all later readers (the paper's speed-centric recompute, SuperNeurons section 3.4).
+    `kept` (None: everything) are forward tensors whose first value lives on into the backward pass. A recomputed value
+    is shared by all later readers (the paper's speed-centric recompute, SuperNeurons section 3.4).
     """
     builder = _Builder(step)
     pinned = needed_at_end(step)
@@ -156,7 +156,7 @@ def needed_at_end(step: IndexedStep) -> frozenset[int]:
 
 
 def saved_tensors(step: IndexedStep) -> list[int]:
-    """Forward tensors that the backward pass reads and that could be recomputed instead of kept, in order of first use."""
+    """Forward tensors that the backward pass reads and could recompute, in order of first use."""
     pinned = needed_at_end(step)
     tensors: dict[int, None] = {}
     for op in range(step.backward, len(step.ops)):

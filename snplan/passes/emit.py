@@ -8,7 +8,19 @@ from dataclasses import dataclass, field
 
 from snplan.passes.hazards import COMPUTE, D2H, H2D, Clocks, Marks, Memory, merge
 from snplan.passes.layout import Copy, Layout
-from snplan.plan.model import Action, Algorithm, Alloc, Extent, Free, Offload, Persistent, Place, Prefetch, Recompute, Run
+from snplan.plan.model import (
+    Action,
+    Algorithm,
+    Alloc,
+    Extent,
+    Free,
+    Offload,
+    Persistent,
+    Place,
+    Prefetch,
+    Recompute,
+    Run,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

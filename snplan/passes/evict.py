@@ -1,8 +1,8 @@
 """Choose which gaps go to host memory so that every position fits a target; what still does not fit is isolated.
 
 Belady's rule in time: the gap with the longest time until the next use goes first, activations before optimiser state,
-gradients and parameters (the future is known, so this is the offline optimum for equal sizes; Belady, IBM Systems Journal
-5(2), 1966). Afterwards gaps that turned out not to be needed are restored.
+gradients and parameters (the future is known, so this is the offline optimum for equal sizes; Belady, IBM Systems
+Journal 5(2), 1966). Afterwards gaps that turned out not to be needed are restored.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Buffers and transfers from a residency: which stays share a buffer, when copies are issued, how long buffers are held.
+"""Buffers and transfers from a residency: which stays share a buffer, when copies are issued, how long they are held.
 
-A value is copied out once, right after its birth (values never change, so the earliest time hides best); its first buffer
-is held until the copy is expected to be done, as far as memory allows. A prefetch is issued as early as the copy stream
-needs it to be, and as late as memory wants it: the time to start is found backwards from the uses.
+A value is copied out once, right after its birth (values never change, so the earliest time hides best); its first
+buffer is held until the copy is expected to be done, as far as memory allows. A prefetch is issued as early as the copy
+stream needs it to be, and as late as memory wants it: the time to start is found backwards from the uses.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """A transfer of `value` between `buffer` and host memory, issued at `position` (offload: after it; prefetch: before)."""
+    """A transfer of `value` between `buffer` and host memory, issued after (offload) or before `position`."""
 
     value: int
     buffer: int
@@ -41,8 +41,8 @@ class Copy:
 class Layout:
     """Buffers without addresses, transfers, and which buffer each stay uses.
 
-    `workspace` gives the workspace buffer of positions that have one; `buffer_at` gives the buffer of a value at a position where it is read or written; `offloads` and `prefetches` are in
-    issue order by position.
+    `workspace` gives the workspace buffer of positions that have one; `buffer_at` the buffer of a value at a position
+    where it is read or written; `offloads` and `prefetches` are in issue order by position.
     """
 
     residency: Residency
@@ -115,7 +115,9 @@ def _upgrade_engines(residency: Residency, budget: int) -> None:
     for op, positions in positions_of_ops(residency).items():
         free = budget - max(int(residency.live[p]) for p in positions)
         held = engines[op][residency.engine[op]].workspace
-        best = max(i for i, choice in enumerate(engines[op]) if i <= residency.engine[op] or choice.workspace - held <= free)
+        best = max(
+            i for i, choice in enumerate(engines[op]) if i <= residency.engine[op] or choice.workspace - held <= free
+        )
         residency.set_engine(op, best, positions)
 
 

@@ -1,8 +1,8 @@
 """From a schedule and a budget to actions with addresses: evict, lay out, place, emit, simulate.
 
-Placement can fail although live bytes fit (fragmentation). Then the step is planned again for a lower target, and at last
-with more and more isolated positions; with all of them isolated every op's tensors are packed afresh and placement is
-trivial, so every budget from the floor up is met while the host has room.
+Placement can fail although live bytes fit (fragmentation). Then the step is planned again for a lower target, and at
+last with more and more isolated positions; with all of them isolated every op's tensors are packed afresh and placement
+is trivial, so every budget from the floor up is met while the host has room.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def keep_all(schedule: Schedule, costs: Costs) -> Candidate:
 
 
 def realise(schedule: Schedule, budget: int, costs: Costs, lowest: int) -> Candidate | None:
-    """The first placed candidate of `schedule` within `budget` bytes; `lowest` is the floor. None: only below the floor."""
+    """The first placed candidate of `schedule` within `budget` bytes; `lowest` is the floor."""
     for residency in _attempts(schedule, budget, lowest):
         layout = make_layout(residency, budget, costs.copy_us)
         offsets = place(layout, budget)

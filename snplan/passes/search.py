@@ -19,7 +19,7 @@ LEAST_EVALUATIONS, MOST_EVALUATIONS, EVALUATED_OPS = 4, 24, 60_000
 class Search:
     """The best candidate so far, and what decides whether to go on.
 
-    `host_limit` bounds the pinned arena (None: no bound); `host_needed` is the least that a candidate over it asked for.
+    `host_limit` bounds the pinned arena (None: no bound); `host_needed` is the least that a candidate asked for.
     """
 
     step: IndexedStep
@@ -94,4 +94,3 @@ class Search:
 def keep_all_candidate(step: IndexedStep, costs: Costs) -> Candidate:
     """The keep-all candidate of `step`."""
     return keep_all(build_schedule(step), costs)
-

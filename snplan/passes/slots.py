@@ -31,6 +31,9 @@ def make_slots(layout: Layout) -> tuple[list[Slot], dict[int, int]]:
     keys = list(spans)
     problem = make_problem([spans[k][:2] for k in keys], [spans[k][2] for k in keys])
     offsets = assign(problem).offsets.tolist()
-    slots = [Slot(offset=o, size=spans[k][2], start=spans[k][0], stop=spans[k][1]) for o, k in zip(offsets, keys, strict=True)]
+    slots = [
+        Slot(offset=o, size=spans[k][2], start=spans[k][0], stop=spans[k][1])
+        for o, k in zip(offsets, keys, strict=True)
+    ]
     index = {key: i for i, key in enumerate(keys)}
     return slots, {value: index[key] for value, key in slot_key.items()}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from hypothesis import given, settings
+from property.graphs import forwards
+from tests_support import chain_of, forward_of
 
 from snplan.ir import Forward, problems
 from snplan.passes.route import route
-from tests_support import chain_of, forward_of
-
-from property.graphs import forwards
 
 
 def names(forward: Forward) -> list[str]:
@@ -16,7 +15,9 @@ def names(forward: Forward) -> list[str]:
 
 
 def test_a_fan_goes_deep_first_and_waits_at_the_join() -> None:
-    forward = forward_of({"a": ("x",), "b1": ("a",), "b2": ("b1",), "c1": ("a",), "join": ("b2", "c1"), "end": ("join",)})
+    forward = forward_of(
+        {"a": ("x",), "b1": ("a",), "b2": ("b1",), "c1": ("a",), "join": ("b2", "c1"), "end": ("join",)}
+    )
     assert names(forward) == ["a", "b1", "b2", "c1", "join", "end"]
 
 
