@@ -58,6 +58,7 @@ class _Builder:
 
     def __init__(self, step: IndexedStep) -> None:
         self.step = step
+        self.recomputed: list[int] = []
         self.current = [-1] * len(step.names)
         self.runs: list[int] = []
         self.first: list[bool] = []
@@ -82,12 +83,19 @@ class _Builder:
         for tensor in self.step.writes[op]:
             kept = self.current[tensor]
             writes.append(self._value(tensor, position))
-            if kept >= 0 and not first:
-                self.current[tensor] = kept
+            if not first:
+                self._recomputed(tensor, kept)
         self.runs.append(op)
         self.first.append(first)
         self.reads.append(reads)
         self.writes.append(writes)
+
+    def _recomputed(self, tensor: int, kept: int) -> None:
+        """After a recompute wrote `tensor`: readers go on using the value that was kept, where there is one."""
+        if kept >= 0:
+            self.current[tensor] = kept
+        else:
+            self.recomputed.append(tensor)
 
     def forget(self, kept: Container[int]) -> None:
         """End of the forward pass: forward tensors outside `kept` have no value any more."""
@@ -97,6 +105,13 @@ class _Builder:
             for tensor in self.step.writes[op]:
                 if tensor not in kept:
                     self.current[tensor] = -1
+
+    def drop_transient(self, transient: Container[int]) -> None:
+        """Forget the values of `transient` tensors that were recomputed for the op that has just run."""
+        for tensor in self.recomputed:
+            if tensor in transient:
+                self.current[tensor] = -1
+        self.recomputed.clear()
 
     def materialise(self, tensor: int) -> None:
         """Recompute what is missing for `tensor`, inputs first (depth first, without recursion)."""
@@ -112,11 +127,14 @@ class _Builder:
                 self.execute(op, first=False)
 
 
-def build_schedule(step: IndexedStep, kept: Container[int] | None = None) -> Schedule:
+def build_schedule(
+    step: IndexedStep, kept: Container[int] | None = None, transient: Container[int] = frozenset()
+) -> Schedule:
     """The schedule that runs every op once and recomputes what the backward pass needs beyond `kept`.
 
     `kept` (None: everything) are forward tensors whose first value lives on into the backward pass. A recomputed value
-    is shared by all later readers (the paper's speed-centric recompute, SuperNeurons section 3.4).
+    is shared by all later readers (the paper's speed-centric recompute, SuperNeurons section 3.4), but for `transient`
+    tensors: those are recomputed for one reader at a time and dropped again (its memory-centric recompute).
     """
     builder = _Builder(step)
     pinned = needed_at_end(step)
@@ -127,6 +145,7 @@ def build_schedule(step: IndexedStep, kept: Container[int] | None = None) -> Sch
             if builder.current[tensor] < 0:
                 builder.materialise(tensor)
         builder.execute(op, first=True)
+        builder.drop_transient(transient)
     final = {tensor: builder.current[tensor] for tensor in (*step.becomes.values(), *step.outputs)}
     return Schedule(
         step=step,
