@@ -21,6 +21,7 @@ from snplan.arena.solve import assign
 from snplan.cost.device import Device
 from snplan.cost.simulate import Timeline, simulate
 from snplan.passes.emit import Body, emit
+from snplan.passes.estimate import estimate_us
 from snplan.passes.evict import fit
 from snplan.passes.layout import Layout, make_layout
 from snplan.passes.slots import make_slots
@@ -114,6 +115,14 @@ def realise(schedule: Schedule, budget: int, costs: Costs, lowest: int) -> Candi
         if offsets is not None:
             return finish(layout, offsets, costs)
     return None
+
+
+def sketch(schedule: Schedule, budget: int, costs: Costs) -> int | None:
+    """Microseconds, about, of `schedule` within `budget` bytes if placement goes well; None below the floor."""
+    residency = Residency(schedule)
+    if not fit(residency, budget):
+        return None
+    return estimate_us(make_layout(residency, budget, costs.copy_us), costs.copy_us)
 
 
 def _attempts(schedule: Schedule, budget: int, lowest: int) -> Iterator[Residency]:

@@ -1,4 +1,8 @@
-"""The budget planner: how much to recompute and how much to move, by the simulated step time of whole candidates."""
+"""The budget planner: how much to recompute and how much to move, by the predicted step time of whole candidates.
+
+Candidates differ in which saved tensors are dropped: prefixes of the drop order, for each bound on recomputed segments.
+Their times are estimated before placement; the best few are placed, emitted and simulated, and the fastest wins.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,19 @@ from dataclasses import dataclass, field
 
 from snplan.analysis.floor import Floor
 from snplan.analysis.index import IndexedStep
-from snplan.analysis.schedule import build_schedule, saved_tensors
-from snplan.passes.realise import Candidate, Costs, keep_all, realise
+from snplan.analysis.schedule import Schedule, build_schedule, saved_tensors
+from snplan.passes.realise import Candidate, Costs, keep_all, realise, sketch
 from snplan.passes.recompute import Drop, drop_order
 
 SEGMENT_SHARES = (None, 0.35, 0.12)  # of the budget: how much one recomputed segment may write
-LEAST_EVALUATIONS, MOST_EVALUATIONS, EVALUATED_OPS = 4, 24, 60_000
+FINALISTS = 3
+LEAST_SKETCHES, MOST_SKETCHES, SKETCHED_OPS = 4, 24, 100_000
+NO_PLAN = 1 << 62
 
 
 @dataclass(kw_only=True)
 class Search:
-    """The best candidate so far, and what decides whether to go on.
+    """What is planned, and the best candidate so far.
 
     `host_limit` bounds the pinned arena (None: no bound); `host_needed` is the least that a candidate asked for.
     """
@@ -31,64 +37,80 @@ class Search:
     interrupted: Callable[[], bool] = lambda: False
     best: Candidate | None = None
     host_needed: int | None = None
-    _evaluations: int = 0
-    _tried: dict[frozenset[int], int | None] = field(default_factory=dict)
+    _sketches: dict[frozenset[int], int] = field(default_factory=dict)
 
     def run(self, everything: Candidate) -> Candidate | None:
         """The fastest candidate found; `everything` is the keep-all candidate. None where the host limit stops all."""
         if everything.body.arena_bytes <= self.budget:
             return everything
         for number, share in enumerate(SEGMENT_SHARES):
-            self.progress("planning", number / len(SEGMENT_SHARES))
+            self.progress("planning", number / (len(SEGMENT_SHARES) + 1))
             limit = None if share is None else int(self.budget * share)
             self._search_prefix(drop_order(self.step, limit))
-            if self.best is not None and self.interrupted():
+            if self.interrupted():
                 break
+        self._finish()
         return self.best
 
     def _search_prefix(self, drops: list[Drop]) -> None:
-        """Try prefixes of `drops`: golden-section search, since more recompute means less to move (one minimum)."""
+        """Sketch prefixes of `drops`: golden-section search, since more recompute means less to move (one minimum)."""
         low, high = 0, len(drops)
         for count in (low, high):
-            self._try(drops, count)
-        for _ in range(5):
+            self._sketch(drops, count)
+        for _ in range(7):
             if high - low < 2 or self.interrupted():
                 break
             left, right = low + int((high - low) * 0.382), low + int((high - low) * 0.618)
-            if self._try(drops, left) <= self._try(drops, right):
+            if self._sketch(drops, left) <= self._sketch(drops, right):
                 high = right
             else:
                 low = left
 
-    def _try(self, drops: list[Drop], count: int) -> int:
-        """Simulated microseconds with the first `count` drops; a very large number where that gives no plan."""
+    def _sketch(self, drops: list[Drop], count: int) -> int:
+        """Estimated microseconds with the first `count` drops; a lower bound on them where that is not the best."""
         dropped = frozenset(drop.tensor for drop in drops[:count])
-        if dropped not in self._tried:
-            self._tried[dropped] = self._evaluate(dropped)
-        time = self._tried[dropped]
-        return 1 << 62 if time is None else time
+        if dropped not in self._sketches:
+            self._sketches[dropped] = self._estimate(dropped)
+        return self._sketches[dropped]
+
+    def _estimate(self, dropped: frozenset[int]) -> int:
+        schedule = self._schedule(dropped)
+        least = sum(self.step.cost) + schedule.recompute_us()
+        if least >= min(self._sketches.values(), default=NO_PLAN) or len(self._sketches) >= self._most():
+            return max(least, min(self._sketches.values(), default=NO_PLAN) + 1)
+        time = sketch(schedule, self.budget, self.costs)
+        return NO_PLAN if time is None else time
 
     def _most(self) -> int:
-        """How many candidates may be built whole: fewer for larger steps, so that planning stays near linear."""
-        return max(LEAST_EVALUATIONS, min(MOST_EVALUATIONS, EVALUATED_OPS // max(1, len(self.step.ops))))
+        """How many candidates may be sketched: fewer for larger steps, so that planning stays near linear."""
+        return max(LEAST_SKETCHES, min(MOST_SKETCHES, SKETCHED_OPS // max(1, len(self.step.ops))))
 
-    def _evaluate(self, dropped: frozenset[int]) -> int | None:
+    def _schedule(self, dropped: frozenset[int]) -> Schedule:
         kept = None if not dropped else {t for t in saved_tensors(self.step) if t not in dropped}
-        schedule = build_schedule(self.step, kept)
-        least = sum(self.step.cost) + schedule.recompute_us()
-        if self.best is not None and (least >= self.best.step_us or self._evaluations >= self._most()):
-            return least
-        self._evaluations += 1
-        candidate = realise(schedule, self.budget, self.costs, self.floor.bytes)
+        return build_schedule(self.step, kept)
+
+    def _finish(self) -> None:
+        """Realise the best sketches; the fastest by simulation wins."""
+        ranked = sorted(self._sketches, key=lambda dropped: (self._sketches[dropped], len(dropped)))
+        for number, dropped in enumerate(ranked[: max(FINALISTS, 1)]):
+            if number and self.best is not None and self.interrupted():
+                return
+            self._realise(dropped)
+        for dropped in ranked[FINALISTS:]:
+            if self.best is not None:
+                return
+            self._realise(dropped)
+
+    def _realise(self, dropped: frozenset[int]) -> None:
+        candidate = realise(self._schedule(dropped), self.budget, self.costs, self.floor.bytes)
         if candidate is None:
-            return None
-        if self.host_limit is not None and candidate.body.host_arena_bytes > self.host_limit:
-            needed = candidate.body.host_arena_bytes
+            return
+        needed = candidate.body.host_arena_bytes
+        if self.host_limit is not None and needed > self.host_limit:
             self.host_needed = needed if self.host_needed is None else min(self.host_needed, needed)
-            return None
+            return
         if self.best is None or candidate.step_us < self.best.step_us:
             self.best = candidate
-        return candidate.step_us
 
 
 def keep_all_candidate(step: IndexedStep, costs: Costs) -> Candidate:
