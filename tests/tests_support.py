@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from property.graphs import GraphWriter
 
-from snplan.ir import DType, Forward, Graph, Op, Role, Spec, Tensor
+from snplan.analysis.index import IndexedStep, index_step
+from snplan.ir import DType, Forward, Graph, Op, Phase, Role, Spec, Step, Tensor
 
 SPEC = Spec(DType.FLOAT32, (16, 32))
 
@@ -33,3 +35,62 @@ def chain_of(layers: int, width: int = 64) -> Forward:
         (value,) = writer.op("relu", (value,))
     (loss,) = writer.op("reduce_mean", (value,), axes=[0, 1], keepdims=False)
     return writer.forward(loss)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One op of a hand-made step: what it reads and writes, its phase, microseconds, and in-place kind or not."""
+
+    name: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    phase: Phase = Phase.FORWARD
+    us: int = 10
+    kind: str = "concat"
+
+
+def indexed_of(
+    lines: Sequence[Line],
+    *,
+    granules: Mapping[str, int] | None = None,
+    sources: Mapping[str, Role],
+    outputs: Sequence[str] = (),
+    becomes: Mapping[str, str] | None = None,
+) -> IndexedStep:
+    """A step of ops that are not in place unless their kind is ("relu", "sgd_update"), tensors of so many granules."""
+    names = [*sources, *(name for line in lines for name in line.writes)]
+    tensors = {
+        name: Tensor(
+            name=name,
+            spec=Spec(DType.FLOAT32, (128 * (granules or {}).get(name, 1),)),
+            role=sources.get(name, Role.ACTIVATION),
+        )
+        for name in names
+    }
+    ops = tuple(
+        Op(name=line.name, kind=line.kind, inputs=line.reads, outputs=line.writes, phase=line.phase) for line in lines
+    )
+    graph = Graph(tensors=tensors, ops=ops, sources=tuple(sources), outputs=tuple(outputs))
+    step = Step(graph=graph, loss=None, inputs=(), gradients={}, becomes=dict(becomes or {}))
+    return index_step(step, [line.us for line in lines])
+
+
+def training_chain() -> IndexedStep:
+    """Three layers forward and backward: a, b, c saved for the backward pass; one granule each.
+
+    positions: 0 fa, 1 fb, 2 fc, 3 top, 4 gc, 5 gb, 6 ga
+    """
+    backward = Phase.BACKWARD
+    return indexed_of(
+        [
+            Line(name="fa", reads=("x",), writes=("a",)),
+            Line(name="fb", reads=("a",), writes=("b",)),
+            Line(name="fc", reads=("b",), writes=("c",)),
+            Line(name="top", reads=("c",), writes=("dc",), phase=backward),
+            Line(name="gc", reads=("c", "dc"), writes=("db",), phase=backward),
+            Line(name="gb", reads=("b", "db"), writes=("da",), phase=backward),
+            Line(name="ga", reads=("a", "da"), writes=("dx",), phase=backward),
+        ],
+        sources={"x": Role.INPUT},
+        outputs=("dx",),
+    )
