@@ -22,7 +22,7 @@ class Reference:
         self.values = {name: value.copy() for name, value in values.items()}
 
     def step(self, number: int, inputs: Mapping[str, Array], taps: Collection[str]) -> dict[str, Array]:
-        """Values of `taps`, of the plan's outputs, and of what persists (under the name that it becomes), after a step."""
+        """Values of `taps`, of the plan's outputs, and of what persists (under the name it becomes), after a step."""
         wanted = {*taps, *self._outputs, *(entry.becomes for entry in self._persistent)}
         tensors: dict[str, Array] = {**self.values, **inputs}
         context = Context(seed=self._seed, step=number)

@@ -41,7 +41,7 @@ def _forward(x: Array, w: Array, group: int, windows: Windows) -> Array:
     if w.shape[1] == 1 and group > 1:
         return _depthwise(padded(x, windows), w, windows)
     y = np.empty((images, group, outputs // group, prod(windows.count)), x.dtype)
-    matrix = w.reshape(group, outputs // group, -1)
+    matrix = w.reshape(group, outputs // group, prod(w.shape[1:]))
     for part in _chunks(images, _column_bytes(x, windows)):
         np.matmul(matrix, _columns(x[part], group, windows), out=y[part])
     return y.reshape(images, outputs, *windows.count)
@@ -54,7 +54,7 @@ def _column_bytes(x: Array, windows: Windows) -> int:
 def _columns(x: Array, group: int, windows: Windows) -> Array:
     """[N, group, C / group * kernel, windows]."""
     if windows.plain:
-        return x.reshape(x.shape[0], group, x.shape[1] // group, -1)
+        return x.reshape(x.shape[0], group, x.shape[1] // group, prod(windows.count))
     view = window_view(padded(x, windows), windows)
     return view.reshape(x.shape[0], group, x.shape[1] // group * prod(windows.kernel), prod(windows.count))
 
@@ -63,11 +63,11 @@ def _depthwise(x: Array, w: Array, windows: Windows) -> Array:
     """One input channel a group: `x` [N, C, padded], each channel feeding O / C outputs."""
     images, channels = x.shape[:2]
     spatial = (1,) * len(windows.size)
-    taps = w.reshape(channels, -1, prod(windows.kernel))
+    taps = w.reshape(channels, w.shape[0] // max(channels, 1), prod(windows.kernel))
     y = np.zeros((images, channels, taps.shape[1], *windows.count), x.dtype)
     for number, place in windows.offsets():
-        y += x[place][:, :, None] * taps[:, :, number].reshape(channels, -1, *spatial)
-    return y.reshape(images, -1, *windows.count)
+        y += x[place][:, :, None] * taps[:, :, number].reshape(*taps.shape[:2], *spatial)
+    return y.reshape(images, w.shape[0], *windows.count)
 
 
 @kernel("conv_transpose")
@@ -78,13 +78,13 @@ def conv_transpose(inputs: Sequence[Array], attrs: Attrs, context: Context) -> A
     windows = windows_of(attrs, shape[2:], w.shape[2:], x.shape[2:])
     if w.shape[1] == 1 and group > 1:
         return cropped(_depthwise_transposed(x, w, group, windows), windows)
-    rows = x.reshape(x.shape[0], group, x.shape[1] // group, -1)
-    matrix = np.swapaxes(w.reshape(group, w.shape[0] // group, -1), 1, 2)
+    rows = x.reshape(x.shape[0], group, x.shape[1] // group, prod(windows.count))
+    matrix = np.swapaxes(w.reshape(group, w.shape[0] // group, prod(w.shape[1:])), 1, 2)
     y = np.empty(shape, x.dtype)
     bytes_each = 0 if windows.plain else shape[1] * prod(w.shape[2:]) * prod(x.shape[2:]) * x.itemsize
     for part in _chunks(x.shape[0], bytes_each):
         columns = np.matmul(matrix, rows[part])
-        y[part] = columns.reshape(-1, *shape[1:]) if windows.plain else _scattered(columns, shape[1], windows)
+        y[part] = columns.reshape(y[part].shape) if windows.plain else _scattered(columns, shape[1], windows)
     return y
 
 
@@ -101,7 +101,7 @@ def _depthwise_transposed(x: Array, w: Array, channels: int, windows: Windows) -
     multiplier = w.shape[0] // channels
     spatial = (1,) * len(windows.size)
     rows = x.reshape(x.shape[0], channels, multiplier, *windows.count)
-    taps = w.reshape(channels, multiplier, -1)
+    taps = w.reshape(channels, multiplier, prod(windows.kernel))
     result = np.zeros((x.shape[0], channels, *windows.padded), x.dtype)
     for number, place in windows.offsets():
         result[place] += (rows * taps[:, :, number].reshape(channels, multiplier, *spatial)).sum(axis=2)
@@ -117,7 +117,7 @@ def conv_filter(inputs: Sequence[Array], attrs: Attrs, context: Context) -> Arra
     if shape[1] == 1 and group > 1:
         return _depthwise_filter(padded(x, windows), dy, windows).reshape(shape)
     total = np.zeros((group, shape[0] // group, prod(shape[1:])), x.dtype)
-    rows = dy.reshape(dy.shape[0], group, shape[0] // group, -1)
+    rows = dy.reshape(dy.shape[0], group, shape[0] // group, prod(windows.count))
     for part in _chunks(x.shape[0], max(_column_bytes(x, windows), x[:1].nbytes)):
         left = np.moveaxis(rows[part], 0, 2)
         total += np.matmul(left.reshape(*left.shape[:2], -1), _tall_columns(x[part], group, windows))
@@ -126,7 +126,7 @@ def conv_filter(inputs: Sequence[Array], attrs: Attrs, context: Context) -> Arra
 
 def _tall_columns(x: Array, group: int, windows: Windows) -> Array:
     """[group, N * windows, C / group * kernel]: one product then sums over images too."""
-    view = x.reshape(x.shape[0], x.shape[1], -1) if windows.plain else window_view(padded(x, windows), windows)
+    view = x.reshape(*x.shape[:2], prod(windows.count)) if windows.plain else window_view(padded(x, windows), windows)
     rank = 0 if windows.plain else len(windows.size)
     kernel_first = np.moveaxis(view, 0, 1 + rank)
     flat = kernel_first.reshape(group, x.shape[1] // group * prod(windows.kernel), x.shape[0] * prod(windows.count))
@@ -135,7 +135,7 @@ def _tall_columns(x: Array, group: int, windows: Windows) -> Array:
 
 def _depthwise_filter(x: Array, dy: Array, windows: Windows) -> Array:
     images, channels = x.shape[:2]
-    rows = dy.reshape(images, channels, -1, *windows.count)
+    rows = dy.reshape(images, channels, dy.shape[1] // channels, *windows.count)
     axes = (0, *range(3, rows.ndim))
     taps = np.empty((channels, rows.shape[2], prod(windows.kernel)), x.dtype)
     for number, place in windows.offsets():

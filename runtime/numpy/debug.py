@@ -37,8 +37,8 @@ class NanWatch:
         for name, x in zip(bound.call.op.inputs, bound.inputs, strict=True):
             if name not in self.known and has_nan(x):
                 message = (
-                    f"action {bound.action}, op {bound.call.op.name} ({bound.call.op.kind}), reads NaN from tensor {name}, to "
-                    "which none was written: its bytes were freed, overwritten, or not there yet"
+                    f"action {bound.action}, op {bound.call.op.name} ({bound.call.op.kind}), reads NaN from tensor "
+                    f"{name}, to which none was written: its bytes were freed, overwritten, or not there yet"
                 )
                 raise RunError("SNP-R006", message, {"action": bound.action, "tensor": name})
 

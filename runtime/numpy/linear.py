@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -25,5 +26,5 @@ def matmul(inputs: Sequence[Array], attrs: Attrs, context: Context) -> Array:
 def _product(a: Array, b: Array) -> Array:
     """a @ b; a stack of matrices against one matrix is a single product of taller ones."""
     if a.ndim > 2 and b.ndim == 2 and a.flags.c_contiguous:
-        return np.matmul(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1])
+        return np.matmul(a.reshape(prod(a.shape[:-1]), a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1])
     return np.asarray(np.matmul(a, b))

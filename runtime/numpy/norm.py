@@ -172,7 +172,7 @@ def rms_norm_grad(inputs: Sequence[Array], attrs: Attrs, context: Context) -> tu
 
 def _grouped(x: Array, groups: int) -> Array:
     """[N, groups, elements of a group]."""
-    return x.reshape(x.shape[0], groups, -1)
+    return x.reshape(x.shape[0], groups, prod(x.shape[1:]) // groups)
 
 
 @kernel("group_norm", like=(0, None, None))

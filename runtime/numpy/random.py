@@ -21,8 +21,8 @@ def _kept(shape: Sequence[int], attrs: Attrs, context: Context) -> Array:
 def dropout(inputs: Sequence[Array], attrs: Attrs, context: Context) -> Array:
     """The input where the stream's mask keeps it, times 1 / (1 - ratio); 0 elsewhere. The backward is the same map."""
     x = inputs[0]
-    factor = 1.0 / (1.0 - attrs["ratio"]) if attrs["ratio"] < 1 else 0.0
-    return np.where(_kept(x.shape, attrs, context), x * x.dtype.type(factor), x.dtype.type(0))
+    factor = x.dtype.type(1.0 / (1.0 - attrs["ratio"]))
+    return np.where(_kept(x.shape, attrs, context), x * factor, x.dtype.type(0))
 
 
 @kernel("dropout_mask")

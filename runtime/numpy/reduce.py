@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,7 @@ def reduce_prod_grad(inputs: Sequence[Array], attrs: Attrs, context: Context) ->
     axes = _axes(attrs)
     last = tuple(range(x.ndim - len(axes), x.ndim))
     moved = np.moveaxis(x, axes, last)
-    rows = moved.reshape(*moved.shape[: x.ndim - len(axes)], -1).astype(np.float64)
+    rows = moved.reshape(*moved.shape[: x.ndim - len(axes)], prod(moved.shape[x.ndim - len(axes) :])).astype(np.float64)
     others = _exclusive_product(rows) * _exclusive_product(rows[..., ::-1])[..., ::-1]
     return (np.moveaxis(others.reshape(moved.shape), last, axes) * kept(dy, axes, attrs)).astype(x.dtype)
 
@@ -152,7 +153,9 @@ def cum_sum(inputs: Sequence[Array], attrs: Attrs, context: Context) -> Array:
     dtype = np.float64 if x.dtype.kind == "f" else x.dtype
     total = np.add.accumulate(run, axis=axis, dtype=dtype)
     if attrs.get("exclusive"):
-        total = total - run
+        # Moved along by one; taking the element off again would make NaN of infinities.
+        zeros = np.zeros_like(np.take(total, [0] * min(x.shape[axis], 1), axis=axis))
+        total = np.concatenate((zeros, np.take(total, np.arange(x.shape[axis] - 1), axis=axis)), axis=axis)
     return (np.flip(total, axis) if attrs.get("reverse") else total).astype(x.dtype)
 
 
