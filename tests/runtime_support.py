@@ -13,7 +13,23 @@ import onnxruntime
 
 from snplan.ir import DType, Spec
 from snplan.ops.table import infer
+from snplan.plan.model import (
+    Alloc,
+    Extent,
+    Free,
+    ModelRef,
+    Offload,
+    Persistent,
+    Place,
+    PlanOp,
+    PlanTensor,
+    Prefetch,
+    Recompute,
+    Run,
+    StepPlan,
+)
 from snplan.runtime.numpy import KERNELS, Array, Context
+from snplan.units import round_up
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -97,4 +113,138 @@ def close(a: Array, b: Array, tolerance: float = 1e-5) -> None:
     x, y = a.astype(np.float64), b.astype(np.float64)
     np.testing.assert_array_equal(np.isnan(x), np.isnan(y))
     distance = np.linalg.norm(np.nan_to_num(x - y).reshape(-1))
-    assert distance <= tolerance * max(np.linalg.norm(np.nan_to_num(y).reshape(-1)), 1e-30), distance
+    assert distance <= tolerance * max(float(np.linalg.norm(np.nan_to_num(y).reshape(-1))), 1e-30), distance
+
+
+def inner(a: Array, b: Array) -> float:
+    """The sum of all products, in float64."""
+    return float(np.sum(a.astype(np.float64) * b.astype(np.float64)))
+
+
+class Draft:
+    """A step plan written by hand: tensors, ops and buffers first, then actions in order.
+
+    `run`, `offload` and the like return the action's id, to be named in `after`.
+    """
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, PlanTensor] = {}
+        self.ops: dict[str, PlanOp] = {}
+        self.buffers: list[Extent] = []
+        self.slots: list[Extent] = []
+        self.resident: list[Place] = []
+        self.persistent: list[Persistent] = []
+        self.outputs: list[Place] = []
+        self.actions: list[Any] = []
+
+    def tensor(self, name: str, *shape: int, role: str = "activation", dtype: str = "float32") -> None:
+        """Declare a tensor."""
+        size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        self.tensors[name] = PlanTensor(name=name, dtype=dtype, shape=list(shape), bytes=size, role=role)
+
+    def op(
+        self,
+        name: str,
+        kind: str,
+        inputs: str,
+        outputs: str,
+        *,
+        phase: str = "forward",
+        rng: int | None = None,
+        **attrs: Any,
+    ) -> None:
+        """Declare an op; inputs and outputs are names with spaces between."""
+        self.ops[name] = PlanOp(
+            name=name,
+            kind=kind,
+            phase=phase,
+            inputs=inputs.split(),
+            outputs=outputs.split(),
+            attrs=attrs,
+            nodes=[],
+            rng=rng,
+        )
+
+    def buffer(self, size: int = 512, offset: int | None = None) -> int:
+        """A new buffer after all others, or at an offset."""
+        end = max((b.offset + b.bytes for b in self.buffers), default=0)
+        self.buffers.append(Extent(id=len(self.buffers), offset=end if offset is None else offset, bytes=size))
+        return len(self.buffers) - 1
+
+    def slot(self, size: int = 512) -> int:
+        """A new host slot."""
+        self.slots.append(Extent(id=len(self.slots), offset=sum(s.bytes for s in self.slots), bytes=size))
+        return len(self.slots) - 1
+
+    def source(self, name: str, *shape: int, role: str, becomes: str | None = None, dtype: str = "float32") -> int:
+        """A tensor resident in a buffer of its own, which persists (as `becomes`) unless it is an input."""
+        self.tensor(name, *shape, role=role, dtype=dtype)
+        buffer = self.buffer(round_up(max(self.tensors[name].bytes, 1)))
+        self.resident.append(Place(tensor=name, buffer=buffer))
+        if role != "input":
+            self.persistent.append(Persistent(tensor=name, becomes=becomes or name, buffer=buffer))
+        return buffer
+
+    def alloc(self, *buffers: int) -> None:
+        """Begin live intervals."""
+        self.actions += [Alloc(buffer=b) for b in buffers]
+
+    def free(self, *buffers: int) -> None:
+        """End live intervals."""
+        self.actions += [Free(buffer=b) for b in buffers]
+
+    def run(self, op: str, where: Mapping[str, int], *after: int, again: bool = False) -> int:
+        """Run (or recompute) an op whose tensors are in the buffers of `where`."""
+        row = self.ops[op]
+        fields: dict[str, Any] = {
+            "op": op,
+            "reads": [(name, where[name]) for name in dict.fromkeys(row.inputs)],
+            "writes": [(name, where[name]) for name in row.outputs],
+            "after": list(after),
+        }
+        return self._add(Recompute(**fields) if again else Run(**fields))
+
+    def offload(self, tensor: str, buffer: int, slot: int, *after: int) -> int:
+        """Copy out."""
+        return self._add(Offload(tensor=tensor, buffer=buffer, slot=slot, after=list(after)))
+
+    def prefetch(self, tensor: str, slot: int, buffer: int, *after: int) -> int:
+        """Copy in."""
+        return self._add(Prefetch(tensor=tensor, slot=slot, buffer=buffer, after=list(after)))
+
+    def _add(self, action: Any) -> int:
+        self.actions.append(action)
+        return len(self.actions) - 1
+
+    def plan(self) -> StepPlan:
+        """The plan, with totals worked out from its actions."""
+        resident = [self.buffers[p.buffer].bytes for p in self.resident if p.buffer is not None]
+        live = peak = sum(resident)
+        for action in self.actions:
+            if isinstance(action, (Alloc, Free)):
+                live += self.buffers[action.buffer].bytes * (1 if isinstance(action, Alloc) else -1)
+                peak = max(peak, live)
+        arena = max((b.offset + b.bytes for b in self.buffers), default=0)
+        return StepPlan(
+            format=1,
+            snplan_version="0",
+            model=ModelRef(sha256="0" * 64, name="by-hand.onnx"),
+            options={},
+            device={"name": "test", "capacity_bytes": 1 << 30},
+            budget_bytes=1 << 30,
+            reserve_bytes=0,
+            arena_bytes=arena,
+            peak_live_bytes=peak,
+            host_arena_bytes=sum(s.bytes for s in self.slots),
+            step_time_us=1,
+            lower_bound_us=1,
+            floor_bytes=512,
+            tensors=list(self.tensors.values()),
+            ops=list(self.ops.values()),
+            buffers=self.buffers,
+            slots=self.slots,
+            resident=self.resident,
+            persistent=self.persistent,
+            outputs=self.outputs,
+            actions=self.actions,
+        )

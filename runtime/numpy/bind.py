@@ -39,10 +39,10 @@ class BoundRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundCopy:
-    """An `offload` or `prefetch`: bytes of one arena to the other."""
+    """An `offload` or `prefetch`: bytes of one arena to the other; `what` says in words which."""
 
     action: int
-    tensor: str
+    what: str
     source: Array
     target: Array
     after: tuple[int, ...]
@@ -103,14 +103,15 @@ def _bind_copy(number: int, action: Offload | Prefetch, index: PlanIndex, device
     kind = layout(index.tensors[action.tensor])
     inside = device.view(index.buffers[action.buffer], *kind)
     outside = host.view(index.slots[action.slot], *kind)
-    source, target = (inside, outside) if isinstance(action, Offload) else (outside, inside)
+    out = isinstance(action, Offload)
+    source, target = (inside, outside) if out else (outside, inside)
     return BoundCopy(
         action=number,
-        tensor=action.tensor,
+        what=f"{'offload' if out else 'prefetch'} of {action.tensor}, buffer {action.buffer}, slot {action.slot}",
         source=source,
         target=target,
         after=tuple(action.after),
-        stream="d2h" if isinstance(action, Offload) else "h2d",
+        stream="d2h" if out else "h2d",
     )
 
 

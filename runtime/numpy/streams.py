@@ -31,7 +31,7 @@ class Delays:
 
 def describe(bound: Bound) -> str:
     """One action for messages: its id, what it does, and on which stream."""
-    what = f"op {bound.call.op.name}" if isinstance(bound, BoundRun) else f"copy of {bound.tensor}"
+    what = f"op {bound.call.op.name}" if isinstance(bound, BoundRun) else bound.what
     return f"action {bound.action} ({what}, stream {bound.stream})"
 
 

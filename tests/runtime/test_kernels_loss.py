@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runtime_support import BFLOAT16, close, normal, one, onnx_run
+from runtime_support import BFLOAT16, close, inner, normal, one, onnx_run
 
 from snplan.runtime.numpy import KERNELS, Array, Context
 
@@ -23,9 +23,9 @@ def test_softmax_and_its_gradients(axis: int) -> None:
     np.testing.assert_allclose(logs, np.log(y), rtol=1e-12)
     dy, direction, h = normal(3, 4, 5, seed=1, dtype=np.float64), normal(3, 4, 5, seed=2, dtype=np.float64), 1e-5
     for kind, value in (("softmax", y), ("log_softmax", logs)):
-        ends = [np.vdot(dy, one(kind, [x + sign * h * direction], attrs)) for sign in (1, -1)]
+        ends = [inner(dy, one(kind, [x + sign * h * direction], attrs)) for sign in (1, -1)]
         dx = one(f"{kind}_grad", [value, dy], attrs)
-        np.testing.assert_allclose(np.vdot(dx, direction), (ends[0] - ends[1]) / (2 * h), rtol=1e-7)
+        np.testing.assert_allclose(inner(dx, direction), (ends[0] - ends[1]) / (2 * h), rtol=1e-7)
 
 
 def test_softmax_of_large_and_masked_scores() -> None:
@@ -75,12 +75,12 @@ def test_gradients_of_losses(reduction: str, weighted: bool, ignore: int | None,
     )
     dy = np.asarray(dy)
     for kind in ("softmax_cross_entropy", "nll_loss"):
-        ends = [np.vdot(dy, one(kind, [scores + sign * h * direction, *rest], attrs)) for sign in (1, -1)]
+        ends = [inner(dy, one(kind, [scores + sign * h * direction, *rest], attrs)) for sign in (1, -1)]
         if kind == "nll_loss":
             dx = one("nll_loss_grad", [*rest, dy], {**attrs, "shape": list(scores.shape), "dtype": "float64"})
         else:
             dx = one("softmax_cross_entropy_grad", [scores, *rest, dy], attrs)
-        np.testing.assert_allclose(np.vdot(dx, direction), (ends[0] - ends[1]) / (2 * h), rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(inner(dx, direction), (ends[0] - ends[1]) / (2 * h), rtol=1e-7, atol=1e-9)
 
 
 def test_a_label_that_is_no_class_is_an_error() -> None:

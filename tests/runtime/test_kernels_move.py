@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runtime_support import BFLOAT16, normal, one, onnx_run, run_kernel
+from runtime_support import BFLOAT16, inner, normal, one, onnx_run, run_kernel
 
 from snplan.runtime.numpy import KERNELS, Context
 
@@ -46,7 +46,7 @@ def test_slices_and_their_adjoints(starts: list[int], steps: list[int], sizes: l
         assert y[i, j] == x[starts[0] + i * steps[0], starts[1] + j * steps[1]]
     dy = normal(*sizes, seed=1)
     dx = one("slice_grad", [dy], {"starts": starts, "steps": steps, "shape": [3, 7]})
-    np.testing.assert_allclose(np.vdot(x, dx), np.vdot(y, dy), rtol=1e-5)
+    np.testing.assert_allclose(inner(x, dx), inner(y, dy), rtol=1e-5)
 
 
 PADS = [([1, 0], [2, 3]), ([0, 0], [0, 0]), ([2, 1], [0, 2]), ([-1, 2], [1, -2])]
@@ -63,7 +63,7 @@ def test_pads_are_onnxruntimes_and_their_gradients_adjoints(mode: str, before: l
         np.testing.assert_array_equal(y, expected)
     dy = normal(*y.shape, seed=1)
     dx = one("pad_grad", [dy], {"before": before, "after": after, "mode": mode, "shape": [4, 5]})
-    np.testing.assert_allclose(np.vdot(x, dx), np.vdot(y, dy), rtol=1e-4)
+    np.testing.assert_allclose(inner(x, dx), inner(y, dy), rtol=1e-4)
 
 
 def test_pads_with_a_value_of_any_type() -> None:
@@ -97,7 +97,7 @@ def test_gather_and_its_gradient(axis: int, dtype: Any) -> None:
     np.testing.assert_array_equal(y, expected)
     dy = normal(*y.shape, seed=1)
     dx = one("gather_grad", [indices, dy], {"axis": axis, "shape": [4, 5, 6]})
-    np.testing.assert_allclose(np.vdot(x, dx), np.vdot(y, dy), rtol=1e-5)
+    np.testing.assert_allclose(inner(x, dx), inner(y, dy), rtol=1e-5)
 
 
 def test_gather_of_one_and_of_none() -> None:
@@ -136,7 +136,7 @@ def test_gather_elements_and_scatter_add(axis: int) -> None:
     np.testing.assert_array_equal(y, expected)
     dy = normal(2, 3, seed=1)
     dx = one("scatter_add", [indices, dy], {"axis": axis, "shape": [4, 5]})
-    np.testing.assert_allclose(np.vdot(x, dx), np.vdot(y, dy), rtol=1e-5)
+    np.testing.assert_allclose(inner(x, dx), inner(y, dy), rtol=1e-5)
 
 
 @pytest.mark.parametrize("reduction", ["none", "add", "mul", "max", "min"])
@@ -166,7 +166,7 @@ def test_gather_nd_and_its_gradient(indices: Any, batch_dims: int) -> None:
     np.testing.assert_array_equal(y, expected)
     dy = normal(*y.shape, seed=1)
     dx = one("gather_nd_grad", [where, dy], {"batch_dims": batch_dims, "shape": [2, 3, 4]})
-    np.testing.assert_allclose(np.vdot(x, dx), np.vdot(y, dy), rtol=1e-5)
+    np.testing.assert_allclose(inner(x, dx), inner(y, dy), rtol=1e-5)
 
 
 @pytest.mark.parametrize("reduction", ["none", "add", "mul", "max", "min"])

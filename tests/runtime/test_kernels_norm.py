@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runtime_support import BFLOAT16, close, normal, one, onnx_run, run_kernel
+from runtime_support import BFLOAT16, close, inner, normal, one, onnx_run, run_kernel
 
 from snplan.runtime.numpy import Array
 
@@ -25,9 +25,9 @@ def _check_gradients(
         ends = []
         for sign in (1, -1):
             moved = [x + sign * h * direction if i == position else x for i, x in enumerate(inputs)]
-            ends.append(np.vdot(dy, forward(moved)))
+            ends.append(inner(dy, forward(moved)))
         assert gradient.shape == inputs[position].shape
-        np.testing.assert_allclose(np.vdot(gradient, direction), (ends[0] - ends[1]) / (2 * h), rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(inner(gradient, direction), (ends[0] - ends[1]) / (2 * h), rtol=1e-6, atol=1e-8)
 
 
 def _affine(channels: int) -> list[Array]:
@@ -160,12 +160,12 @@ def test_lrn(size: int) -> None:
 def test_half_precision_keeps_statistics_in_float32(half: Any) -> None:
     x, scale, bias = (a.astype(half) for a in (normal(8, 4, 6, 6), normal(4, seed=1), normal(4, seed=2)))
     y, mean, var = run_kernel("batch_norm_train", [x, scale, bias], EPSILON)
-    assert (y.dtype, mean.dtype, var.dtype) == (half, np.float32, np.float32)
+    assert [a.dtype for a in (y, mean, var)] == [half, np.float32, np.float32]
     gradients = run_kernel("batch_norm_grad", [x, scale, mean, var, x], EPSILON)
     assert [g.dtype for g in gradients] == [half] * 3
     mixed = run_kernel("batch_norm_train", [x, scale.astype(np.float32), bias.astype(np.float32)], EPSILON)
     assert mixed[0].dtype == half
     row, inverse = run_kernel("rms_norm", [x], {**EPSILON, "axis": 3})
-    assert (row.dtype, inverse.dtype) == (half, np.float32)
+    assert [a.dtype for a in (row, inverse)] == [half, np.float32]
     exact = x.astype(np.float64)
     close(mean, exact.mean((0, 2, 3)), 1e-6)
