@@ -1,0 +1,203 @@
+"""Lowers graphs node by node: constants fold, operators are lowered, functions and subgraphs are walked in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
+
+from snplan.errors import ModelError
+from snplan.frontend import codes
+from snplan.frontend.context import LowerContext
+from snplan.frontend.folding import fold
+from snplan.frontend.initializers import Stored, declare
+from snplan.frontend.lowering.registry import Lowering
+from snplan.frontend.node import NodeView
+from snplan.frontend.order import node_name, ordered
+from snplan.frontend.schema_functions import standard_function
+from snplan.frontend.values import Item, Poison, Scope, Unsupported, Value
+
+DEEPEST = 48
+"""Function calls and subgraphs inside one another."""
+
+Key = tuple[str, str, str]
+
+_BROKEN = (ValueError, IndexError, KeyError, TypeError, OverflowError, ZeroDivisionError, MemoryError)
+
+
+def normal_domain(domain: str) -> str:
+    """ "" for ai.onnx, the domain itself otherwise."""
+    return "" if domain == "ai.onnx" else domain
+
+
+def opset_imports(imports: Sequence[object]) -> dict[str, int]:
+    """Imported version by domain; the highest where a domain is listed twice."""
+    found: dict[str, int] = {}
+    for entry in imports:
+        domain, version = normal_domain(entry.domain), int(entry.version)  # type: ignore[attr-defined]
+        found[domain] = max(version, found.get(domain, 0))
+    return found
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Walker:
+    """Walks the graphs of one model.
+
+    `functions` are its local functions, `lowerings` the operators that are known, `stored` reads small stored tensors.
+    """
+
+    context: LowerContext
+    lowerings: Mapping[str, Lowering]
+    stored: Stored
+    functions: Mapping[Key, FunctionProto] = field(default_factory=dict)
+    resorted: int = 0
+
+    def graph(self, graph: GraphProto, scope: Scope, needed: set[int] | None = None) -> None:
+        """Lower a graph's nodes (those in `needed`) into `scope`, which already holds its inputs."""
+        declare(graph, scope, self.stored)
+        order, moved = ordered(graph.node, [*scope.items])
+        self.resorted += moved
+        self.nodes([graph.node[index] for index in order], scope)
+
+    def nodes(self, nodes: Sequence[NodeProto], scope: Scope) -> None:
+        """Lower nodes, which are in topological order."""
+        for index, proto in enumerate(nodes):
+            self.node(proto, scope, index)
+
+    def node(self, proto: NodeProto, scope: Scope, index: int) -> None:
+        """Lower one node. Whatever is wrong with it becomes a Poison of its outputs."""
+        items = [scope.find(name) if name else None for name in proto.input]
+        while items and items[-1] is None and not proto.input[len(items) - 1]:
+            items.pop()
+        domain = normal_domain(proto.domain)
+        view = NodeView(proto, scope, scope.prefix + node_name(proto, index), items, scope.opsets.get(domain, 0))
+        with self.context.at(view):
+            try:
+                self._lower(view)
+            except Unsupported as error:
+                self.context.poison(str(error))
+            except ModelError as error:
+                self.context.poison("", error=error)
+            except _BROKEN as error:
+                self.context.poison("", error=view.error(f"its attributes or inputs do not fit: {error}"))
+            self.context.poison("it has no such output")
+
+    def subgraph(self, graph: GraphProto, scope: Scope, given: Sequence[Item], label: str) -> list[Item]:
+        """What the outputs of a subgraph stand for when its inputs stand for `given`; `label` leads names inside."""
+        inner = Scope(
+            opsets=scope.opsets,
+            parent=scope,
+            prefix=f"{label}/",
+            attributes=scope.attributes,
+            calls=scope.calls,
+            depth=self._deeper(scope),
+        )
+        for info, item in zip(graph.input, given, strict=False):
+            inner.items[info.name] = item
+        self.graph(graph, inner)
+        return [self._result(inner, info.name, label) for info in graph.output]
+
+    # -- details --------------------------------------------------------------------------------------------------
+
+    def _lower(self, view: NodeView) -> None:
+        missing = [name for name, item in zip(view.proto.input, view.items, strict=False) if name and item is None]
+        if missing:
+            raise view.error(f"it reads {missing[0]!r}, which nothing writes", codes.UNDEFINED)
+        poisons = [item for item in view.items if isinstance(item, Poison)]
+        if poisons:
+            self.context.poison("", parents=poisons)
+            return
+        folded = fold(view)
+        if folded is not None and not _trained(view):
+            self.context.bind_all(folded)
+            return
+        self._operator(view)
+        for name, value in zip(view.proto.output, folded or (), strict=False):
+            self._attach(view, name, value)
+
+    def _attach(self, view: NodeView, name: str, folded: Value) -> None:
+        """Remember values that derive from a parameter beside the tensor: shapes and attributes may need them."""
+        bound = view.scope.items.get(name)
+        if isinstance(bound, Value) and bound.content is None and bound.spec == folded.spec:
+            view.scope.items[name] = Value(
+                spec=bound.spec, handle=bound.handle, content=folded.content, trained=True, name=bound.name
+            )
+
+    def _operator(self, view: NodeView) -> None:
+        key = (view.domain, view.op, getattr(view.proto, "overload", ""))
+        if key in self.functions:
+            self._call(view, self.functions[key], key)
+            return
+        if view.domain not in view.scope.opsets:
+            raise view.error(f"its opset domain {view.domain or 'ai.onnx'!r} is not imported", codes.FUNCTION)
+        lowering = self.lowerings.get(view.kind)
+        if lowering is not None:
+            lowering(self.context, view)
+            return
+        function = standard_function(view)
+        if function is None:
+            raise Unsupported("")
+        self._call(view, function, key)
+
+    def _call(self, view: NodeView, function: FunctionProto, key: Key) -> None:
+        """Lower the body of a function in place of its call."""
+        if key in view.scope.calls:
+            raise view.error(f"function {function.domain}::{function.name} calls itself", codes.FUNCTION)
+        opsets = {**opset_imports(function.opset_import)}
+        for node in function.node:
+            if normal_domain(node.domain) not in opsets:
+                raise view.error(
+                    f"function {function.domain}::{function.name} uses domain {node.domain or 'ai.onnx'!r} "
+                    "without an opset import for it",
+                    codes.FUNCTION,
+                )
+        inner = Scope(
+            opsets=opsets,
+            prefix=f"{view.label}/",
+            attributes={**{entry.name: entry for entry in function.attribute_proto}, **view.attributes},
+            calls=(*view.scope.calls, key),
+            depth=self._deeper(view.scope),
+        )
+        for name, item in zip(function.input, [*view.items, *[None] * len(function.input)], strict=False):
+            if item is not None:
+                inner.items[name] = item
+        order, _ = ordered(function.node, function.input)
+        self._body([function.node[index] for index in order], set(function.input), inner)
+        self.context.bind_all([self._result(inner, name, view.label) for name in function.output])
+
+    def _body(self, nodes: Sequence[NodeProto], formal: set[str], scope: Scope) -> None:
+        """Lower a function's nodes; formal inputs that the call leaves out read as left out."""
+        absent = formal - set(scope.items)
+        for index, proto in enumerate(nodes):
+            if absent.intersection(proto.input):
+                kept = NodeProto()
+                kept.CopyFrom(proto)
+                kept.input[:] = ["" if name in absent else name for name in proto.input]
+                proto = kept
+            self.node(proto, scope, index)
+
+    def _result(self, scope: Scope, name: str, label: str) -> Item:
+        item = scope.find(name)
+        if item is None:
+            return Poison(
+                node=label,
+                op="graph",
+                error=ModelError(codes.UNDEFINED, f"{label}: nothing writes its output {name!r}"),
+            )
+        return item
+
+    def _deeper(self, scope: Scope) -> int:
+        if scope.depth >= DEEPEST:
+            raise ModelError(codes.TOO_MANY, f"functions and subgraphs are more than {DEEPEST} deep inside one another")
+        return scope.depth + 1
+
+
+def _trained(view: NodeView) -> bool:
+    """Whether the node's results change as training goes on; shapes do not."""
+    return view.op not in ("Shape", "Size") and any(isinstance(item, Value) and item.trained for item in view.items)
+
+
+def local_functions(model: ModelProto) -> dict[Key, FunctionProto]:
+    """The model's functions by domain, name and overload."""
+    return {(normal_domain(f.domain), f.name, getattr(f, "overload", "")): f for f in model.functions}

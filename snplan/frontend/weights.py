@@ -1,0 +1,129 @@
+"""Values of a model's weights, read when a run needs them: the only place that opens external data."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+
+from snplan.errors import ModelError
+from snplan.frontend import codes
+from snplan.frontend.external import locate
+from snplan.frontend.load import LoadedModel
+from snplan.frontend.order import subgraphs
+from snplan.frontend.tensors import Array, numpy_dtype, tensor_array, tensor_spec
+from snplan.ir import DType, Spec
+
+Reader: TypeAlias = Callable[[], Array]
+
+
+def read_weights(loaded: LoadedModel, names: Iterable[str]) -> dict[str, Array]:
+    """Arrays by tensor name: of initializers, of ConstantOfShape nodes that stand for weights, of Constant nodes.
+
+    Raises ModelError: SNP-I021 for a name without values, SNP-I020 for data that does not fit its tensor, and
+    SNP-I006 to SNP-I008 for external data that may not be read or is not all there.
+    """
+    readers = dict(_readers(loaded))
+    found: dict[str, Array] = {}
+    for name in names:
+        reader = readers.get(name)
+        if reader is None:
+            raise ModelError(codes.WEIGHTS, f"{loaded.name} has no values for tensor {name!r}; is it the plan's model?")
+        found[name] = reader()
+    return found
+
+
+def read_tensor(loaded: LoadedModel, tensor: TensorProto) -> Array:
+    """The values of a stored tensor, wherever they are; see `read_weights` for what is raised."""
+    spec = tensor_spec(tensor, f"tensor {tensor.name!r}")
+    if spec is None:
+        raise ModelError(codes.TENSOR_DATA, f"tensor {tensor.name!r} holds strings, numbers are needed")
+    if tensor.data_location == TensorProto.EXTERNAL:
+        extent = locate(tensor, loaded.path)
+        return decoded(_read(extent.path, extent.offset, extent.length, _no_link), spec)
+    where = loaded.raw.get(tensor.name)
+    if where is not None and not tensor.raw_data:
+        if where[1] != spec.bytes:
+            raise ModelError(
+                codes.TENSOR_DATA,
+                f"tensor {tensor.name!r}: {where[1]:,} bytes are stored, shape {list(spec.shape)} needs {spec.bytes:,}",
+            )
+        return decoded(_from_file(loaded, *where), spec)
+    return tensor_array(tensor, spec)
+
+
+def _from_file(loaded: LoadedModel, offset: int, length: int) -> bytes:
+    if loaded.path is None:
+        assert loaded.data is not None, "a model without a path was given as bytes"
+        return loaded.data[offset : offset + length]
+    return _read(loaded.path, offset, length)
+
+
+def _read(path: Path, offset: int, length: int, opener: Callable[[str, int], int] | None = None) -> bytes:
+    try:
+        with open(path, "rb", opener=opener) as file:
+            file.seek(offset)
+            data = file.read(length)
+    except OSError as error:
+        raise ModelError(codes.WEIGHTS, f"{path} cannot be read: {error.strerror or error}") from None
+    if len(data) != length:
+        raise ModelError(codes.WEIGHTS, f"{path} ended {length - len(data):,} bytes early while it was read")
+    return data
+
+
+def _no_link(path: str, flags: int) -> int:
+    """Opens what was checked: a link put in its place meanwhile is refused."""
+    return os.open(path, flags | os.O_NOFOLLOW)
+
+
+def decoded(data: bytes, spec: Spec) -> Array:
+    """Little-endian bytes as an array of `spec`; 4-bit elements are packed two a byte, the lower half first."""
+    if spec.dtype in (DType.INT4, DType.UINT4):
+        packed = np.frombuffer(data, np.uint8)
+        halves = np.stack([packed & 0xF, packed >> 4], axis=-1).reshape(-1)[: spec.elements]
+        if spec.dtype is DType.INT4:
+            halves = ((halves ^ 8).astype(np.int16) - 8).astype(np.int8)
+        return halves.astype(numpy_dtype(spec.dtype)).reshape(spec.shape)
+    little = numpy_dtype(spec.dtype)
+    if little.byteorder == ">":
+        little = little.newbyteorder("<")
+    return np.frombuffer(data, little).reshape(spec.shape).copy()
+
+
+def _readers(loaded: LoadedModel) -> Iterator[tuple[str, Reader]]:
+    """Readers by tensor name, over all graphs of the model."""
+    for graph, nodes in _bodies(loaded.proto):
+        shapes: dict[str, TensorProto] = {}
+        for tensor in graph.initializer if graph is not None else ():
+            shapes[tensor.name] = tensor
+            yield tensor.name, partial(read_tensor, loaded, tensor)
+        for node in nodes:
+            if node.op_type == "Constant" and node.output and node.attribute and node.attribute[0].HasField("t"):
+                shapes[node.output[0]] = node.attribute[0].t
+                yield node.output[0], partial(read_tensor, loaded, node.attribute[0].t)
+        for node in nodes:
+            if node.op_type == "ConstantOfShape" and node.output and node.input and node.input[0] in shapes:
+                yield node.output[0], partial(_filled, loaded, node, shapes[node.input[0]])
+
+
+def _filled(loaded: LoadedModel, node: NodeProto, shape: TensorProto) -> Array:
+    sizes = [int(size) for size in read_tensor(loaded, shape).reshape(-1)]
+    fill = np.zeros(1, np.float32) if not node.attribute else read_tensor(loaded, node.attribute[0].t)
+    if any(size < 0 for size in sizes) or fill.size != 1 or math.prod(sizes) > 1 << 40:
+        raise ModelError(codes.TENSOR_DATA, f"tensor {node.output[0]!r}: its shape {sizes} or its value cannot be")
+    return np.full(sizes, fill.reshape(())[()], fill.dtype)
+
+
+def _bodies(model: ModelProto) -> Iterator[tuple[GraphProto | None, list[NodeProto]]]:
+    waiting: list[tuple[GraphProto | None, list[NodeProto]]] = [(None, list(f.node)) for f in model.functions]
+    waiting.append((model.graph, list(model.graph.node)))
+    while waiting:
+        graph, nodes = waiting.pop()
+        yield graph, nodes
+        waiting += [(inner, list(inner.node)) for node in nodes if node.attribute for inner in subgraphs(node)]
