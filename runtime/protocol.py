@@ -31,11 +31,11 @@ class Backend(Protocol):
     def allocations(self) -> int:
         """Blocks of device and pinned memory taken so far: a step must not change it."""
 
-    def bind(self, index: PlanIndex, *, seed: int, taps: Collection[str]) -> None:
+    def bind(self, index: PlanIndex, *, taps: Collection[str]) -> None:
         """Take all memory and prepare every action. Tensors in `taps` are copied out when an op has written them."""
 
-    def begin(self, step: int) -> None:
-        """A training step starts; steps count from 1."""
+    def begin(self, step: int, seed: int) -> None:
+        """A training step starts; steps count from 1. Random numbers depend on both."""
 
     def run(self, action: int) -> None:
         """Issue a `run` or `recompute`."""

@@ -34,11 +34,11 @@ class Replay:
         self._live = sum(extent.bytes for extent in resident)
         self._top = max((extent.offset + extent.bytes for extent in resident), default=0)
 
-    def step(self, number: int) -> Measured:
-        """Replay step `number` (from 1). Raises RunError for what an action raises, SNP-R012 if memory was taken."""
+    def step(self, number: int, seed: int) -> Measured:
+        """Replay step `number` (from 1). Raises RunError for what an action raises, SNP-R012 where memory was taken."""
         backend = self._backend
         before = backend.allocations
-        backend.begin(number)
+        backend.begin(number, seed)
         live = peak = self._live
         top = self._top
         for kind, action, size, end in self._script:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,6 +18,7 @@ from snplan.runtime.files import save_arrays
 from snplan.runtime.protocol import Backend
 from snplan.runtime.reference import Reference
 from snplan.runtime.session import TrainingSession
+from snplan.runtime.snapshot import latest_snapshot, load_snapshot, save_snapshot
 from snplan.runtime.values import input_values, sources, start_values
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -55,42 +56,62 @@ def run_plan(
     check: bool = False,
     save_gradients: Path | None = None,
     save_state: Path | None = None,
+    snapshot: Path | None = None,
     backend: str | Backend = "numpy",
     debug: bool = False,
     progress: Progress | None = None,
 ) -> RunReport:
     """Run `steps` training steps. Gradients and state are written after the last one.
 
+    `snapshot` is a folder: the run goes on from the latest snapshot there, if any, and leaves one after its last step.
     With `check` every loss, gradient, output and updated state is compared, bit for bit, with an unplanned execution
     of the same step. Raises RunError: SNP-R008 where they differ, and what sessions and data raise.
     """
-    with TrainingSession(plan, weights, backend=backend, seed=seed, debug=debug) as session:
-        feed = random_data(session.index, seed=seed) if data is None else load_data(session.index, data)
-        reference = Reference(session.index, start_values(session.index, weights), seed=seed) if check else None
-        losses, times, peak = [], [], 0
+    keep = check or save_gradients is not None
+    with TrainingSession(plan, weights, backend=backend, seed=seed, debug=debug, keep_gradients=keep) as session:
+        resumed = latest_snapshot(snapshot) if snapshot is not None else None
+        if resumed is not None:
+            load_snapshot(session, resumed)
+        feed = load_data(session.index, data) if data is not None else random_data(session.index, seed=session.seed)
+        reference = _reference(session, weights) if check else None
+        done = []
         for number in range(1, steps + 1):
-            loss, microseconds = _timed_step(session, feed, number, reference)
-            losses.append(loss)
-            times.append(microseconds)
-            peak = max(peak, session.measured.peak_bytes if session.measured else 0)
+            done.append(_measured_step(session, feed, reference))
             if progress is not None:
-                progress(number, steps, loss)
+                progress(number, steps, done[-1].loss)
         if save_gradients is not None:
             save_arrays(save_gradients, session.gradients())
         if save_state is not None:
             save_arrays(save_state, session.state())
-        return _report(session, losses, times, peak, checked=check and steps > 0)
+        if snapshot is not None:
+            save_snapshot(session, snapshot)
+        return _report(session, done, checked=check and steps > 0)
 
 
-def _timed_step(session: TrainingSession, feed: Data, number: int, reference: Reference | None) -> tuple[float, int]:
-    """Loss and microseconds of one step; the comparison is not timed."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Done:
+    """A step that was run: its loss, measured microseconds and peak."""
+
+    loss: float
+    step_us: int
+    peak_bytes: int
+
+
+def _reference(session: TrainingSession, weights: Mapping[str, Array]) -> Reference:
+    """The unplanned execution from where the session stands."""
+    return Reference(session.index, {**start_values(session.index, weights), **session.state()}, seed=session.seed)
+
+
+def _measured_step(session: TrainingSession, feed: Data, reference: Reference | None) -> _Done:
+    """Run one step; the comparison is not timed."""
+    number = session.steps_done + 1
     inputs = feed.step(number)
     start = time.perf_counter_ns()
     loss = session.step(inputs)
     microseconds = (time.perf_counter_ns() - start) // 1000
     if reference is not None:
         compare(session, reference, inputs, number)
-    return loss, microseconds
+    return _Done(loss=loss, step_us=microseconds, peak_bytes=session.measured.peak_bytes if session.measured else 0)
 
 
 def compare(session: TrainingSession, reference: Reference, inputs: Mapping[str, Array], number: int) -> None:
@@ -118,12 +139,12 @@ def _same(name: str, value: Array, expected: Array, number: int) -> None:
     raise RunError("SNP-R008", message, {"tensor": name, "step": number})
 
 
-def _report(session: TrainingSession, losses: list[float], times: list[int], peak: int, *, checked: bool) -> RunReport:
-    step_us = int(statistics.median(times)) if times else 0
+def _report(session: TrainingSession, done: Sequence[_Done], *, checked: bool) -> RunReport:
+    step_us = int(statistics.median(step.step_us for step in done)) if done else 0
     return RunReport(
-        losses=losses,
-        steps=len(losses),
-        peak_bytes=peak,
+        losses=[step.loss for step in done] if session.has_loss else [],
+        steps=len(done),
+        peak_bytes=max((step.peak_bytes for step in done), default=0),
         arena_bytes=session.index.plan.arena_bytes,
         step_us=step_us,
         samples_per_second=round(_batch(session) * 1e6 / step_us, 3) if step_us else 0.0,

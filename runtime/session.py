@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from snplan.errors import RunError
-from snplan.ir import Role
+from snplan.ir import Role, elements
 from snplan.plan.index import PlanIndex, index_plan
 from snplan.plan.model import Persistent, Place, StepPlan
 from snplan.runtime.protocol import Backend
 from snplan.runtime.replay import Measured, Replay
-from snplan.runtime.values import input_values, start_values
+from snplan.runtime.values import checked, input_values, start_values, weight_error
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -23,7 +23,8 @@ class TrainingSession:
 
     `weights` are arrays by tensor name for every parameter, running statistic and constant (optimiser state starts as
     zeros unless it is among them). `backend` is "numpy" or a Backend that is not bound yet. `first_step` is the number
-    of the next step: random numbers and Adam's bias correction depend on it. Raises RunError for what does not fit.
+    of the next step: random numbers and Adam's bias correction depend on it. Without `keep_gradients` none is copied
+    out and `gradients` is empty. Raises RunError for what does not fit.
     """
 
     def __init__(
@@ -35,29 +36,31 @@ class TrainingSession:
         seed: int = 0,
         first_step: int = 1,
         debug: bool = False,
+        keep_gradients: bool = True,
     ) -> None:
         self.index = index_plan(plan)
         self.seed = seed
         self.steps_done = first_step - 1
         self.backend = make_backend(backend, debug=debug) if isinstance(backend, str) else backend
-        self._gradients = gradient_names(self.index)
+        self._gradients = gradient_names(self.index) if keep_gradients else {}
         self._resident = {place.tensor: place for place in plan.resident}
         values = start_values(self.index, weights)
-        self.backend.bind(self.index, seed=seed, taps=frozenset(self._gradients.values()))
+        self.backend.bind(self.index, taps=frozenset(self._gradients.values()))
         self._replay = Replay(self.index, self.backend)
+        self._loss_place = _loss_place(self.index)
         self._moves = [(entry, self._resident[entry.tensor]) for entry in plan.persistent if self._moved(entry)]
         self.measured: Measured | None = None
         for name, value in values.items():
             self.backend.write(self._resident[name], value)
 
     def step(self, inputs: Mapping[str, Any]) -> float:
-        """The loss of one training step over `inputs` (arrays by input name); NaN where the plan has no single loss.
+        """The loss of one training step over `inputs` (arrays by input name); NaN where the plan has no loss.
 
         Raises RunError naming an input that is missing or does not fit, or the action that failed.
         """
         for name, value in input_values(self.index, inputs).items():
             self.backend.write(self._resident[name], value)
-        self.measured = self._replay.step(self.steps_done + 1)
+        self.measured = self._replay.step(self.steps_done + 1, self.seed)
         self.steps_done += 1
         loss = self._loss()
         self._move_persistent()
@@ -71,13 +74,33 @@ class TrainingSession:
 
     def state(self) -> dict[str, Array]:
         """Values that the next step starts from, by tensor name: parameters, running statistics, optimiser state."""
+        return {name: self.backend.read(self._resident[name]) for name in self.state_names()}
+
+    def state_names(self) -> list[str]:
+        """Names of the tensors of `state`, in the plan's order."""
         kept = (Role.PARAMETER, Role.STATE, Role.OPTIMIZER)
-        entries = [entry for entry in self.index.plan.persistent if self.index.tensors[entry.tensor].role in kept]
-        return {entry.tensor: self.backend.read(self._resident[entry.tensor]) for entry in entries}
+        names = [entry.tensor for entry in self.index.plan.persistent]
+        return [name for name in names if self.index.tensors[name].role in kept]
+
+    def restore(self, values: Mapping[str, Array], *, steps_done: int, seed: int) -> None:
+        """Go on from `values` (of all of `state_names`) as if `steps_done` steps with `seed` had been done.
+
+        Raises RunError (SNP-R001) for a value that does not fit.
+        """
+        for name in self.state_names():
+            value = checked(self.index.tensors[name], values.get(name), weight_error)
+            self.backend.write(self._resident[name], value)
+        self.steps_done = steps_done
+        self.seed = seed
 
     def outputs(self) -> dict[str, Array]:
         """The plan's results when the last step ended: the loss, or a model's outputs in inference."""
         return {place.tensor: self.backend.read(place) for place in self.index.plan.outputs}
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether the plan computes a loss; one for inference does not."""
+        return self._loss_place is not None
 
     def close(self) -> None:
         """Give the backend's memory back; the session cannot be used afterwards."""
@@ -90,11 +113,9 @@ class TrainingSession:
         self.close()
 
     def _loss(self) -> float:
-        places = [place for place in self.index.plan.outputs if self.index.tensors[place.tensor].role == Role.LOSS]
-        if len(places) != 1:
+        if self._loss_place is None:
             return float("nan")
-        value = self.backend.read(places[0])
-        return float(value.reshape(-1)[0]) if value.size == 1 else float("nan")
+        return float(self.backend.read(self._loss_place).reshape(-1)[0])
 
     def _moved(self, entry: Persistent) -> bool:
         """Whether the value of the next step ends elsewhere than the next step looks for it."""
@@ -123,6 +144,12 @@ def make_backend(name: str, *, debug: bool = False) -> Backend:
 
         return NumpyBackend(debug=debug)
     raise RunError("SNP-R010", f"there is no backend {name!r}; use numpy")
+
+
+def _loss_place(index: PlanIndex) -> Place | None:
+    """Where the loss is when a step ends: the output of that role, which holds one number."""
+    places = [place for place in index.plan.outputs if index.tensors[place.tensor].role == Role.LOSS]
+    return places[0] if len(places) == 1 and elements(index.tensors[places[0].tensor].shape) == 1 else None
 
 
 def gradient_names(index: PlanIndex) -> dict[str, str]:

@@ -35,7 +35,7 @@ def start_values(index: PlanIndex, weights: Mapping[str, Array]) -> dict[str, Ar
             dtype, shape = layout(tensor)
             values[tensor.name] = np.zeros(shape, dtype)
         else:
-            values[tensor.name] = checked(tensor, weights.get(tensor.name), _weight_error)
+            values[tensor.name] = checked(tensor, weights.get(tensor.name), weight_error)
     return values
 
 
@@ -80,7 +80,8 @@ def _convertible(array: Array, dtype: np.dtype[Any]) -> bool:
     return integers or np.can_cast(array.dtype, dtype, "safe")
 
 
-def _weight_error(message: str) -> RunError:
+def weight_error(message: str) -> RunError:
+    """The error of a weight that is missing or does not fit."""
     return RunError("SNP-R001", f"{message}; the plan needs the weights of the model that it was made from")
 
 

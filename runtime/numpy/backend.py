@@ -58,10 +58,9 @@ class NumpyBackend:
         """In debug mode the first op that made a NaN out of inputs without one."""
         return self._watch.first
 
-    def bind(self, index: PlanIndex, *, seed: int, taps: Collection[str]) -> None:
+    def bind(self, index: PlanIndex, *, taps: Collection[str]) -> None:
         """Take both arenas and bind every action. Raises RunError for what this backend cannot hold or run."""
         self._index = index
-        self._seed = seed
         self._device = Arena(index.plan.arena_bytes, "arena")
         self._host = Arena(index.plan.host_arena_bytes, "host arena")
         self._actions = bind_actions(index, self._device, self._host, taps)
@@ -72,9 +71,9 @@ class NumpyBackend:
         if self._threads:
             self._pool = StreamPool(self._actions, self._execute, delays=self._delays, timeout=self._timeout)
 
-    def begin(self, step: int) -> None:
+    def begin(self, step: int, seed: int) -> None:
         """A training step starts."""
-        self._context = Context(seed=self._seed, step=step)
+        self._context = Context(seed=seed, step=step)
         self._tapped = {}
         self._done.clear()
         if self._debug:
