@@ -54,7 +54,8 @@ def load_data(index: PlanIndex, path: Path) -> Data:
 
 def _read(path: Path) -> dict[str, Array]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with open(path, "rb") as file:
+            archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise RunError("SNP-R020", f"data {path} is one array; save arrays by input name with numpy.savez")
             return {name: archive[name] for name in archive.files}

@@ -130,13 +130,18 @@ def compare(session: TrainingSession, reference: Reference, inputs: Mapping[str,
 def _same(name: str, value: Array, expected: Array, number: int) -> None:
     if value.dtype == expected.dtype and value.shape == expected.shape and value.tobytes() == expected.tobytes():
         return
-    ours, theirs = value.reshape(-1), expected.reshape(-1)
-    place = int(np.flatnonzero(~((ours == theirs) | ((ours != ours) & (theirs != theirs))))[:1].sum())
+    place = _first_difference(value, expected)
     message = (
         f"step {number}: tensor {name} differs from the unplanned execution, first at element {place} "
-        f"({ours[place]} instead of {theirs[place]}); this is a bug: please report the plan"
+        f"({value.flat[place]} instead of {expected.flat[place]}); this is a bug: please report the plan"
     )
     raise RunError("SNP-R008", message, {"tensor": name, "step": number})
+
+
+def _first_difference(a: Array, b: Array) -> int:
+    """Row-major number of the first element with other bits in arrays of one type and shape."""
+    one, other = (np.frombuffer(x.tobytes(), np.uint8).reshape(-1, x.itemsize) for x in (a, b))
+    return int(np.argmax((one != other).any(axis=1)))
 
 
 def _report(session: TrainingSession, done: Sequence[_Done], *, checked: bool) -> RunReport:

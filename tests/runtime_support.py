@@ -116,9 +116,9 @@ def close(a: Array, b: Array, tolerance: float = 1e-5) -> None:
     assert distance <= tolerance * max(float(np.linalg.norm(np.nan_to_num(y).reshape(-1))), 1e-30), distance
 
 
-def inner(a: Array, b: Array) -> float:
+def inner(a: Array, b: Array | float) -> float:
     """The sum of all products, in float64."""
-    return float(np.sum(a.astype(np.float64) * b.astype(np.float64)))
+    return float(np.sum(a.astype(np.float64) * np.asarray(b, np.float64)))
 
 
 class Draft:

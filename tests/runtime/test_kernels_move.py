@@ -118,7 +118,7 @@ def test_many_reads_of_one_row_sum_exactly() -> None:
     dx = one(
         "gather_grad", [np.zeros(count, np.int64), np.full((count, 1), 0.1, np.float32)], {"axis": 0, "shape": [2, 1]}
     )
-    np.testing.assert_allclose(dx, [[np.float64(np.float32(0.1)) * count], [0.0]], rtol=1e-7)
+    np.testing.assert_allclose(dx, np.array([[float(np.float32(0.1)) * count], [0.0]]), rtol=1e-7)
 
 
 def test_an_index_out_of_range_is_an_error() -> None:

@@ -233,7 +233,7 @@ def test_a_buffer_freed_too_early_is_named() -> None:
     with pytest.raises(RunError, match=r"op dh \(gelu_grad\), reads NaN from tensor h") as caught:
         replayed(plan, debug=True)
     assert caught.value.code == "SNP-R006"
-    assert plan.actions[caught.value.details["action"]].op == "dh"  # type: ignore[union-attr]
+    assert plan.actions[caught.value.details["action"]].op == "dh"
 
 
 def test_bytes_that_nobody_wrote_are_found() -> None:

@@ -39,7 +39,14 @@ def linear(optimizer: str = "momentum_update") -> StepPlan:
     d.op("mean", "reduce_mean", "s", "loss", axes=[0, 1], keepdims=False)
     d.op("dy", "mul", "y", "y:grad", phase="backward", scalar=0.25)
     d.op("dw", "matmul", "x y:grad", "W:grad", phase="backward", trans_a=True, trans_b=False, alpha=1.0)
-    attrs = {"lr": 0.1, "weight_decay": 0.0, "momentum": 0.9, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
+    attrs: dict[str, Any] = {
+        "lr": 0.1,
+        "weight_decay": 0.0,
+        "momentum": 0.9,
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "epsilon": 1e-8,
+    }
     inputs, outputs = " ".join(["W", "W:grad", *state]), " ".join(["W:next", *(f"{name}:next" for name in state)])
     d.op("update", optimizer, inputs, outputs, phase="update", **attrs)
     d.alloc(*(where[name] for name in (*shapes, "loss")))
