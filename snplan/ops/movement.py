@@ -225,5 +225,5 @@ register(
     Kind(name="pad_grad", infer=infer_pad_grad, flops=no_flops),
     Kind(name="expand", infer=infer_expand, gradient=gradient_expand, flops=no_flops),
     Kind(name="tile", infer=infer_tile, gradient=gradient_tile, flops=no_flops),
-    Kind(name="trilu", infer=infer_trilu, gradient=linear_gradient("trilu"), flops=no_flops, inplace=((0, 0),)),
+    Kind(name="trilu", infer=infer_trilu, gradient=linear_gradient("trilu"), flops=no_flops),
 )
