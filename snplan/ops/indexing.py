@@ -160,6 +160,8 @@ def gradient_scatter_nd(b: Backward, op: Op) -> Mapping[int, str]:
 
 def _scatter_gradients(b: Backward, op: Op, gather: str, attrs: Attrs) -> Mapping[int, str]:
     _, indices, updates = op.inputs
+    if op.attrs["reduction"] in ("max", "min"):
+        return _scatter_extremum_gradients(b, op, gather, attrs)
     gradients = {}
     if b.wants(2):
         gradients[2] = b.emit(gather, [b.dy(), indices], attrs, label="dupdates")[0]
@@ -169,9 +171,27 @@ def _scatter_gradients(b: Backward, op: Op, gather: str, attrs: Attrs) -> Mappin
     return gradients
 
 
+def _scatter_extremum_gradients(b: Backward, op: Op, gather: str, attrs: Attrs) -> Mapping[int, str]:
+    """dy shared evenly by the elements of x and of the updates that are equal to y."""
+    x, indices, updates = op.inputs
+    (won,) = b.emit(gather, [op.outputs[0], indices], attrs, label="won")
+    (from_x,) = b.emit("equal", [x, op.outputs[0]], label="from_x")
+    (from_updates,) = b.emit("equal", [updates, won], label="from_updates")
+    dtype: Attrs = {"to": str(b.spec(x).dtype)}
+    ones = [b.emit("cast", [winners], dtype, label="winners")[0] for winners in (from_x, from_updates)]
+    (count,) = b.emit(op.kind, [ones[0], indices, ones[1]], {**op.attrs, "reduction": "add"}, label="count")
+    (share,) = b.emit("div", [b.dy(), count], label="share")
+    gradients = {}
+    if b.wants(2):
+        (shares,) = b.emit(gather, [share, indices], attrs, label="shares")
+        gradients[2] = b.emit("mask", [from_updates, shares], {"keep": True}, label="dupdates")[0]
+    if b.wants(0):
+        gradients[0] = b.emit("mask", [from_x, share], {"keep": True})[0]
+    return gradients
+
+
 def _refuses_scatter(attrs: Attrs, outputs: Sequence[bool]) -> str | None:
-    reduction = attrs.get("reduction")
-    return None if reduction in ("none", "add") else f'reduction "{reduction}" has no gradient'
+    return 'reduction "mul" has no gradient' if attrs.get("reduction") == "mul" else None
 
 
 def scatter_add_traffic(inputs: Specs, outputs: Specs, attrs: Attrs) -> int:

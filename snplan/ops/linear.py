@@ -146,11 +146,14 @@ def _gradient_a(b: Backward, op: Op) -> str:
 def _gradient_b(b: Backward, op: Op) -> str:
     trans_a, trans_b = get_bool(op.attrs, "trans_a"), get_bool(op.attrs, "trans_b")
     a, dy = op.inputs[0], b.dy()
-    if _one_matrix(b.spec(op.inputs[1]).shape) and not trans_a:
+    rows = _one_matrix(b.spec(op.inputs[1]).shape) and not trans_a
+    if rows:
         # Rows of all matrices of the batch are rows of one: one product sums over the batch too.
         a, dy = _as_matrix(b, a, "a_rows"), _as_matrix(b, dy, "dy_rows")
     left, right, trans = (dy, a, (True, trans_a)) if trans_b else (a, dy, (not trans_a, False))
     product = _product(b, left, right, trans, op, "db")
+    if rows:
+        return reshaped(b, product, b.spec(op.inputs[1]).shape, "db")
     return unbroadcast(b, product, op.inputs[1], "db")
 
 
