@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-PYTEST_ARGS ?=
+PYTEST_ARGS ?= -n auto
 
 .PHONY: demo test lint types unit clean
 

@@ -65,7 +65,7 @@ def test_the_links_are_there(checkout: Path) -> None:
 def test_what_is_imported_is_required(checkout: Path, project: Mapping[str, Any]) -> None:
     extras = project["project"]["optional-dependencies"]
     wanted = {name_of(r) for r in (*project["project"]["dependencies"], *extras["cuda"])}
-    known = wanted | {"snplan", "cudnn", "nvmath", "cuda"} | set(sys.stdlib_module_names)
+    known = wanted | {"snplan", "google", "cudnn", "nvmath", "cuda"} | set(sys.stdlib_module_names)
     unknown = {
         f"{path}: {name}"
         for path, file in files_of(checkout)

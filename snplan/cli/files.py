@@ -38,6 +38,14 @@ def writable(path: str | Path, *, what: str, keep: Sequence[Path] = ()) -> Path:
     return target
 
 
+def folder(path: str, *, what: str) -> Path:
+    """The path of a folder that is there or can be made. Raises UsageError (SNP-U012) where it is a file."""
+    found = Path(path)
+    if found.exists() and not found.is_dir():
+        raise UsageError("SNP-U012", f"the {what} {path} is a file; name a folder")
+    return found
+
+
 def _refused(what: str, path: Path, reason: str) -> UsageError:
     return UsageError("SNP-U011", f"the {what} {path} cannot be written: {reason}")
 

@@ -9,15 +9,13 @@ import typer
 
 from snplan.cli import arguments, files, options, output
 from snplan.cli.progress import Progress
-from snplan.errors import RunError, UsageError
+from snplan.errors import UsageError
 
 if TYPE_CHECKING:
     from snplan.plan.model import ModelRef, StepPlan
     from snplan.runtime.run import RunReport
 
-BACKENDS = ("numpy", "cuda")
-
-Backend = Annotated[str, typer.Option("--backend", metavar="numpy", help="What executes the plan.")]
+Backend = Annotated[str, typer.Option("--backend", metavar="NAME", help="What executes the plan: numpy.")]
 Steps = Annotated[int, typer.Option("--steps", metavar="N", help="Training steps.")]
 Seed = Annotated[
     int, typer.Option("--seed", metavar="S", help="The seed of random data and of the model's random numbers.")
@@ -31,6 +29,10 @@ SaveGradients = Annotated[
 ]
 SaveState = Annotated[
     str | None, typer.Option("--save-state", metavar="S.npz", help="Write parameters and state after the last step.")
+]
+Snapshot = Annotated[
+    str | None,
+    typer.Option("--snapshot", metavar="DIR", help="Go on from the latest snapshot in a folder, and leave one there."),
 ]
 ModelFile = Annotated[
     str | None, typer.Option("--model", metavar="M.onnx", help="The plan's model, where it is elsewhere.")
@@ -46,13 +48,12 @@ def run(
     check: Check = False,
     save_gradients: SaveGradients = None,
     save_state: SaveState = None,
+    snapshot: Snapshot = None,
     model: ModelFile = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> int:
     """Run training steps by a plan: verify it, replay it, measure it."""
-    if arguments.one_of("--backend", backend, BACKENDS) == "cuda":
-        raise RunError("SNP-R010", "the CUDA backend is not part of this version; use --backend numpy")
     arguments.at_least("--steps", steps, 1)
     arguments.at_least("--seed", seed, 0)
     from snplan.plan.file import read_plan
@@ -60,16 +61,20 @@ def run(
 
     plan = read_plan(path)
     ensure_verified(plan)
+    from snplan.runtime.session import make_backend
+
+    executor = make_backend(backend)  # what is not there is told before anything is read
     source = find_model(plan.model, Path(path).parent, model)
     keep = [source, Path(path)]
     settings: dict[str, Any] = {
-        "backend": backend,
+        "backend": executor,
         "steps": steps,
         "seed": seed,
         "check": check,
         "data": files.existing(data, what="data file") if data is not None else None,
         "save_gradients": _output(save_gradients, "gradients file", keep),
         "save_state": _output(save_state, "state file", keep),
+        "snapshot": files.folder(snapshot, what="snapshot folder") if snapshot is not None else None,
     }
     report = _run(plan, source, settings, quiet=quiet)
     if json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import resource
 import shutil
 import subprocess
@@ -12,8 +13,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-REQUIRED = ("numpy", "onnx", "ortools", "networkx", "msgspec", "ml_dtypes", "safetensors", "typer", "rich", "zstandard")
-FOR_CUDA = ("pycuda", "nvidia-cudnn-frontend", "nvmath-python", "cuda-bindings")
 _TIMEOUT_S = 15
 
 
@@ -27,7 +26,7 @@ def examine() -> dict[str, Any]:
         "snplan": _version("snplan"),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "packages": {name: _version(name) for name in REQUIRED},
+        "packages": {name: _version(name) for name in _required("")},
         "host": host(),
         "gpu": gpu,
         "backends": ["numpy"],
@@ -43,6 +42,14 @@ def host() -> dict[str, Any]:
         "container_limit_bytes": _container_limit(),
         "pinned_limit_bytes": _pinned_limit(),
     }
+
+
+def _required(extra: str) -> list[str]:
+    """The packages that snplan itself requires, or one of its extras."""
+    lines = metadata.requires("snplan") or []
+    mark = f'extra == "{extra}"' if extra else ""
+    chosen = (line for line in lines if (mark in line if extra else "extra ==" not in line))
+    return [re.split(r"[<>=!~ \[;]", line)[0] for line in chosen]
 
 
 def _version(package: str) -> str | None:
@@ -84,7 +91,7 @@ def _gpu() -> dict[str, Any]:
         "devices": [_device(row) for row in rows],
         "driver": rows[0].rsplit(",", 1)[-1].strip() if rows else None,
         "nvcc": release[0].rsplit("release", 1)[-1].strip() if release else None,
-        **{name: _version(name) for name in FOR_CUDA},
+        **{name: _version(name) for name in _required("cuda")},
     }
 
 

@@ -98,6 +98,16 @@ def test_gradients_and_state(snplan: Snplan, model: Path, tmp_path: Path) -> Non
             assert {name: list(arrays[name].shape) for name in arrays} == {n: list(d) for n, d in weights.items()}
 
 
+def test_a_run_goes_on_from_its_snapshot(snplan: Snplan, model: Path, tmp_path: Path) -> None:
+    plan, folder = tmp_path / "p.plan.json", tmp_path / "snapshots"
+    words = ["run", plan, "--model", model, "--json", "--steps"]
+    assert snplan("compile", model, "--gpu-mem", PLENTY, "--optimizer", "adam", "-o", plan, "-q").code == 0
+    at_once = snplan(*words, 4).json["losses"]
+    first = snplan(*words, 3, "--snapshot", folder).json["losses"]
+    last = snplan(*words, 1, "--snapshot", folder).json["losses"]
+    assert first + last == at_once
+
+
 def test_another_model_is_refused(snplan: Snplan, model: Path, tmp_path: Path) -> None:
     plan, other = tmp_path / "p.plan.json", tmp_path / "other.onnx"
     assert snplan("compile", model, "--gpu-mem", PLENTY, "-o", plan, "-q").code == 0

@@ -53,6 +53,14 @@ def test_what_a_command_reads_is_not_replaced(tmp_path: Path) -> None:
             files.writable(tmp_path / name, what="plan file", keep=[model])
 
 
+def test_a_folder(tmp_path: Path) -> None:
+    assert files.folder(str(tmp_path), what="snapshot folder") == tmp_path
+    assert files.folder(str(tmp_path / "new"), what="snapshot folder") == tmp_path / "new"
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="is a file; name a folder"):
+        files.folder(str(tmp_path / "file"), what="snapshot folder")
+
+
 def test_sha256(tmp_path: Path) -> None:
     path = tmp_path / "data"
     path.write_bytes(b"abc" * 1000)

@@ -89,8 +89,8 @@ def test_a_plan_cannot_name_a_file_elsewhere(name: str, folders: tuple[Path, Pat
 @pytest.mark.parametrize(
     ("words", "code", "expected"),
     [
-        ("--backend cuda", 7, "use --backend numpy"),
-        ("--backend tpu", 2, "numpy"),
+        ("--backend cuda", 7, "numpy"),
+        ("--backend tpu", 7, "numpy"),
         ("--steps 0", 2, "--steps is 0"),
         ("--seed -1", 2, "--seed is -1"),
         ("--steps 1 --steps 2", 2, "--steps is given twice"),
