@@ -37,7 +37,8 @@ def decimal_note(text: str) -> str | None:
     match = _PATTERN.fullmatch(text)
     if match is None or not match[2] or match[3] != "B":
         return None
-    return f"{text.strip()} is decimal: {parse_bytes(text):,} bytes; write {match[1]}{match[2].upper()}iB for the binary unit"
+    binary = f"{match[1]}{match[2].upper()}iB"
+    return f"{text.strip()} is decimal: {parse_bytes(text):,} bytes; write {binary} for the binary unit"
 
 
 def round_up(size: int, granule: int = GRANULE) -> int:

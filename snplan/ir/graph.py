@@ -71,7 +71,8 @@ def problems(graph: Graph) -> list[str]:
         if op.name in names:
             found.append(f"two ops are called {op.name}")
         names.add(op.name)
-        found += [f"{op.name} reads {name}, which is not written before it" for name in op.inputs if name not in written]
+        early = [name for name in op.inputs if name not in written]
+        found += [f"{op.name} reads {name}, which is not written before it" for name in early]
         found += [f"{op.name} writes {name}, which has another writer" for name in op.outputs if name in written]
         found += [f"{op.name} writes {name}, which is not a tensor" for name in op.outputs if name not in graph.tensors]
         written.update(op.outputs)
@@ -84,8 +85,8 @@ def problems(graph: Graph) -> list[str]:
 class Forward:
     """An imported model before differentiation, pruned to what its `graph.outputs` need.
 
-    `graph.ops` may hold ops of kind "view", and `batch_norm_update` ops of phase update. `inputs` are the sources that a
-    user feeds; `initializers` those whose values are in the model (float ones may turn out to be parameters).
+    `graph.ops` may hold ops of kind "view", and `batch_norm_update` ops of phase update. `inputs` are the sources that
+    a user feeds; `initializers` those whose values are in the model (float ones may turn out to be parameters).
     `state_updates` maps a running statistic to the tensor that holds its value after the step.
     """
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-Attr: TypeAlias = "bool | int | float | str | None | list[Attr] | dict[str, Attr]"
+Attr: TypeAlias = "bool | int | float | str | list[Attr] | dict[str, Attr] | None"
 Attrs: TypeAlias = Mapping[str, Attr]
 
 
