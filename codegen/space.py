@@ -34,6 +34,14 @@ class Space:
         """What code rendered from this space depends on: all but the outermost size, which bounds the count alone."""
         return (len(self.sizes), self.sizes[1:], self.strides, self.offsets)
 
+    def pick(self, operands: Sequence[int]) -> Space:
+        """The space of some operands alone."""
+        return Space(
+            sizes=self.sizes,
+            strides=tuple(self.strides[k] for k in operands),
+            offsets=tuple(self.offsets[k] for k in operands),
+        )
+
     def code(self, index: str, names: Sequence[str], kind: str) -> list[str]:
         """Lines that declare `names[k]`, the offset of operand k at `index`, in the integer type `kind`."""
         lines, coordinates = _coordinates(index, self.sizes, kind, names[0] if names else index)

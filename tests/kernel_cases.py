@@ -177,4 +177,111 @@ def cast_cases() -> Iterator[Case]:
     yield Case(kind="view", inputs=(normal(4, 6),), attrs={"shape": [3, 8]}, tolerance=0)
 
 
-FAMILIES = {"unary": unary_cases, "binary": binary_cases, "cast": cast_cases}
+_REDUCTIONS = ("reduce_sum", "reduce_mean", "reduce_prod", "reduce_max", "reduce_min", "reduce_log_sum_exp")
+# (shape, axes): whole rows, columns, both ends, short rows, one result, long enough for several blocks.
+_REDUCED = (
+    ((5, 37), (1,)),
+    ((37, 5), (0,)),
+    ((37, 12), (0,)),
+    ((3, 4, 5, 6), (0, 2)),
+    ((3, 4, 5, 6), (1, 3)),
+    ((70, 3), (1,)),
+    ((9, 11), (0, 1)),
+    ((3, 5000), (1,)),
+    ((9001,), (0,)),
+    ((3000, 8), (0,)),
+    ((1200, 3), (0,)),
+    ((4, 1), (1,)),
+)
+
+
+def reduction_cases() -> Iterator[Case]:
+    """Reductions in rows and columns, whole and split, in all types and orders."""
+    for kind in _REDUCTIONS:
+        for shape, axes in _REDUCED:
+            x = normal(*shape) if kind != "reduce_prod" else (1 + 0.05 * normal(*shape)).astype(np.float32)
+            attrs = {"axes": list(axes), "keepdims": len(shape) % 2 == 0}
+            yield Case(kind=kind, inputs=(x,), attrs=attrs, tolerance=3e-5, label=f"over_{axes}")
+        for shape in IMAGES:
+            attrs = {"axes": list(range(2, len(shape))), "keepdims": True}
+            yield Case(kind=kind, inputs=(normal(*shape),), attrs=attrs, orders=ORDERS)
+            attrs = {"axes": [0, *range(2, len(shape))], "keepdims": False}
+            yield Case(kind=kind, inputs=(normal(*shape),), attrs=attrs, orders=ORDERS, label="channels")
+        for dtype in FLOATS[1:]:
+            yield Case(kind=kind, inputs=(normal(6, 64, dtype=dtype),), attrs={"axes": [1], "keepdims": False})
+            yield Case(kind=kind, inputs=(normal(48, 16, dtype=dtype),), attrs={"axes": [0], "keepdims": False})
+        if kind != "reduce_log_sum_exp":
+            for dtype in INTS:
+                x = integers(0 if np.dtype(dtype).kind == "u" else -5, 9, (5, 40), dtype)
+                yield Case(kind=kind, inputs=(x,), attrs={"axes": [1], "keepdims": True})
+    special = np.array([[np.nan, 1, 2], [np.inf, 1, np.inf], [-np.inf, -np.inf, -np.inf], [1, np.inf, 0]], np.float32)
+    for kind in ("reduce_max", "reduce_min", "reduce_log_sum_exp", "reduce_sum"):
+        yield Case(kind=kind, inputs=(special,), attrs={"axes": [1], "keepdims": False}, label="special")
+        yield Case(kind=kind, inputs=(normal(3, 0),), attrs={"axes": [1], "keepdims": False}, label="of_nothing")
+    yield from _reduction_gradients()
+    yield from _arg_cases()
+
+
+def _reduction_gradients() -> Iterator[Case]:
+    for shape, axes in (*_REDUCED, *((image, (0, 2, 3)) for image in IMAGES[:2])):
+        orders = ORDERS if len(shape) == 4 else ("plain",)
+        attrs = {"axes": list(axes), "keepdims": True}
+        kept = [1 if i in axes else n for i, n in enumerate(shape)]
+        x, dy = np.round(normal(*shape) * 2), normal(*kept, seed=1)
+        y = x.max(axis=tuple(axes), keepdims=True)
+        few = np.where(np.abs(x) > 5, 0, 1 + 0.01 * x).astype(np.float32)
+        yield Case(kind="reduce_extremum_grad", inputs=(x, y, dy), attrs=attrs, orders=orders)
+        yield Case(kind="reduce_log_sum_exp_grad", inputs=(x, y, dy), attrs=attrs, orders=orders)
+        yield Case(kind="reduce_prod_grad", inputs=(few, dy), attrs=attrs, orders=orders)
+    zeros = np.array([[1, 2, 3], [0, 2, 3], [0, 0, 3]], np.float32)
+    yield Case(kind="reduce_prod_grad", inputs=(zeros, normal(3)), attrs={"axes": [1], "keepdims": False}, label="zeros")
+
+
+def _arg_cases() -> Iterator[Case]:
+    for kind in ("arg_max", "arg_min"):
+        for last in (False, True):
+            for shape, axis in (((7, 50), 1), ((50, 7), 0), ((4, 3, 6), 1), ((2, 9000), 1)):
+                attrs = {"axis": axis, "keepdims": axis == 1, "last": last}
+                yield Case(kind=kind, inputs=(np.round(normal(*shape)),), attrs=attrs, label=f"last_{last}")
+            yield Case(kind=kind, inputs=(integers(0, 4, (5, 9), np.uint8),), attrs={"axis": 1, "last": last})
+            special = np.array([[1, np.nan, 2, np.nan], [np.inf, 1, 2, np.inf]], np.float32)
+            yield Case(kind=kind, inputs=(special,), attrs={"axis": 1, "last": last}, label=f"special_{last}")
+        yield Case(kind=kind, inputs=(normal(*IMAGES[1]),), attrs={"axis": 1, "keepdims": False}, orders=ORDERS)
+
+
+def batch_norm_cases() -> Iterator[Case]:
+    """Batch normalisation in all orders and types, also far from zero and long enough for several blocks."""
+    shapes = (*IMAGES, (6, 5), (40, 16), (3, 7, 9), (4, 3, 40, 40), (40, 40, 8, 7), (2, 70, 1, 1))
+    for shape in shapes:
+        orders = ORDERS if len(shape) > 2 else ("plain",)
+        yield from _batch_norm(normal(*shape), orders, "")
+    yield from _batch_norm((normal(8, 4, 9, 9) * 0.1 + 100).astype(np.float32), ORDERS[:2], "shifted")
+    for dtype in FLOATS[1:]:
+        yield from _batch_norm(normal(4, 8, 5, 5, dtype=dtype), ORDERS, "")
+
+
+def _batch_norm(x: Array, orders: tuple[str, ...], label: str) -> Iterator[Case]:
+    channels = x.shape[1]
+    axes = (0, *range(2, x.ndim))
+    scale, bias = (normal(channels, seed=2) + 1).astype(x.dtype), normal(channels, seed=3, dtype=x.dtype)
+    statistics = np.float64 if x.dtype == np.float64 else np.float32
+    mean, var = (f(x.astype(np.float64), axis=axes).astype(statistics) for f in (np.mean, np.var))
+    dy = normal(*x.shape, seed=1).astype(x.dtype)
+    attrs = {"epsilon": 1e-5}
+    # Differences of numbers near 100 have lost two digits before any kernel sees them.
+    common: dict[str, Any] = {"attrs": attrs, "orders": orders, "label": label, "tolerance": 1e-3 if label else 1e-5}
+    yield Case(kind="batch_norm_train", inputs=(x, scale, bias), **common)
+    yield Case(kind="batch_norm_grad", inputs=(x, scale, mean, var, dy), **common)
+    yield Case(kind="batch_norm_eval", inputs=(x, scale, bias, mean, var), **common)
+    yield Case(kind="batch_norm_eval_grad", inputs=(x, scale, mean, var, dy), **common)
+    running = normal(channels, seed=6, dtype=x.dtype), np.abs(normal(channels, seed=7, dtype=x.dtype))
+    yield Case(kind="batch_norm_update", inputs=(*running, mean, var), attrs={"momentum": 0.9})
+
+
+FAMILIES = {
+    "unary": unary_cases,
+    "binary": binary_cases,
+    "cast": cast_cases,
+    "reduction": reduction_cases,
+    "batch_norm": batch_norm_cases,
+}

@@ -1,0 +1,148 @@
+"""Builders of batch normalisation: one pass for the sums, one to apply; either physical order, any number of axes.
+
+The fold's last block turns sums into one factor a channel, so that applying costs a few multiplications an element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from snplan.codegen.call import Access, Call, builds, reads, writes
+from snplan.codegen.fold import Fold, fold
+from snplan.codegen.launch import Launch
+from snplan.codegen.operand import Operand, broadcast, with_ones
+from snplan.codegen.pointwise import Body, pointwise
+from snplan.codegen.reduce import WORK, scratch, with_scratch
+from snplan.codegen.scalars import SIZES, compute_type
+
+
+def _axes(x: Operand) -> list[int]:
+    return [0, *range(2, x.rank)]
+
+
+def _by_channel(call: Call, index: int) -> Access:
+    """A vector of channels, repeated to the shape of x."""
+    return reads(call, index, _repeated(call.inputs[index], call.inputs[0]))
+
+
+def _repeated(vector: Operand, x: Operand) -> Operand:
+    return broadcast(with_ones(vector, _axes(x), x.rank), x.shape)
+
+
+class _Vectors:
+    """Vectors of channels in the workspace, one after another, and the bytes that they take."""
+
+    def __init__(self, call: Call, count: int) -> None:
+        self._x = call.inputs[0]
+        self.compute = compute_type(x.dtype for x in call.inputs)
+        channels = self._x.shape[1]
+        size = channels * SIZES[self.compute]
+        self.stored = [scratch(WORK[self.compute], (channels,), size * k) for k in range(count)]
+        self.bytes = size * count
+
+    @property
+    def repeated(self) -> list[Access]:
+        """The vectors, repeated to the shape of x."""
+        return [
+            Access(argument=v.argument, operand=_repeated(v.operand, self._x), type=v.type) for v in self.stored
+        ]
+
+
+def _epsilon(call: Call) -> str:
+    return f"A({float(call.attrs['epsilon'])!r})"
+
+
+@builds("batch_norm_train")
+def train(call: Call) -> Sequence[Launch]:
+    """Statistics, then y = (x - mean) * factor + bias."""
+    x = call.inputs[0]
+    work = _Vectors(call, 2)
+    a = work.compute
+    body = Fold(
+        compute=a,
+        monoid=f"Moments<{a}>",
+        size=4 * SIZES[a],
+        values=("a0",),
+        finish=("const A mean = t.mean(), variance = t.variance();",),
+        results=("mean", "variance", "mean", f"b0 * inverse_root(variance + {_epsilon(call)})"),
+    )
+    outputs = [writes(call, 1), writes(call, 2), *work.stored]
+    apply = Body(compute=a, results=("(a0 - a1) * a2 + a3",))
+    inputs = [reads(call, 0), *work.repeated, _by_channel(call, 2)]
+    return with_scratch(
+        work.bytes,
+        fold("batch_norm_statistics", [reads(call, 0)], _axes(x), outputs, body, work.bytes, [reads(call, 1)]),
+        pointwise("batch_norm_apply", inputs, [writes(call)], apply),
+    )
+
+
+@builds("batch_norm_grad")
+def gradient(call: Call) -> Sequence[Launch]:
+    """Sums of dy and of dy * (x - mean), then dx = factor * dy + along * (x - mean) + level."""
+    work = _Vectors(call, 3)
+    apply = Body(compute=work.compute, results=("a1 * a3 + ((a0 - a2) * a4 + a5)",))
+    inputs = [reads(call, 0), reads(call, 4), _by_channel(call, 2), *work.repeated]
+    results = (
+        "b0 * inverse",
+        "-b0 * inverse * inverse * inverse * (t.v / A(count))",
+        "-b0 * inverse * (t.w / A(count))",
+    )
+    return with_scratch(
+        work.bytes,
+        _gradient_sums(call, work, results),
+        pointwise("batch_norm_grad_apply", inputs, [writes(call)], apply),
+    )
+
+
+def _gradient_sums(call: Call, work: _Vectors, results: tuple[str, ...]) -> Sequence[Launch]:
+    """The fold that gives dscale and dbias, and what `results` say into the workspace."""
+    body = Fold(
+        compute=work.compute,
+        monoid=f"Sum2<{work.compute}>",
+        size=2 * SIZES[work.compute],
+        values=("a1 * (a0 - a2)", "a1"),
+        finish=(f"const A inverse = inverse_root(b1 + {_epsilon(call)});",),
+        results=("t.v * inverse", "t.w", *results),
+    )
+    inputs = [reads(call, 0), reads(call, 4), _by_channel(call, 2)]
+    outputs = [writes(call, 1), writes(call, 2), *work.stored]
+    beside = [reads(call, 1), reads(call, 3)]
+    return fold("batch_norm_grad_sums", inputs, _axes(call.inputs[0]), outputs, body, work.bytes, beside)
+
+
+@builds("batch_norm_eval")
+def evaluate(call: Call) -> Sequence[Launch]:
+    """A factor a channel, then y = (x - mean) * factor + bias."""
+    work = _Vectors(call, 1)
+    factor = Body(compute=work.compute, results=(f"a0 * inverse_root(a1 + {_epsilon(call)})",))
+    apply = Body(compute=work.compute, results=("(a0 - a1) * a2 + a3",))
+    inputs = [reads(call, 0), _by_channel(call, 3), *work.repeated, _by_channel(call, 2)]
+    return with_scratch(
+        work.bytes,
+        pointwise("batch_norm_factor", [reads(call, 1), reads(call, 4)], work.stored, factor),
+        pointwise("batch_norm_apply", inputs, [writes(call)], apply),
+    )
+
+
+@builds("batch_norm_eval_grad")
+def evaluate_gradient(call: Call) -> Sequence[Launch]:
+    """dscale and dbias, then dx = factor * dy: the statistics are constants."""
+    work = _Vectors(call, 1)
+    apply = Body(compute=work.compute, results=("a0 * a1",))
+    return with_scratch(
+        work.bytes,
+        _gradient_sums(call, work, ("b0 * inverse",)),
+        pointwise("batch_norm_eval_grad_apply", [reads(call, 4), *work.repeated], [writes(call)], apply),
+    )
+
+
+@builds("batch_norm_update")
+def update(call: Call) -> Sequence[Launch]:
+    """`running * momentum + batch * (1 - momentum)` of both statistics."""
+    momentum = float(call.attrs["momentum"])
+    old, new = f"A({momentum!r})", f"A({1.0 - momentum!r})"
+    body = Body(
+        compute=compute_type(x.dtype for x in call.inputs),
+        results=(f"a0 * {old} + a2 * {new}", f"a1 * {old} + a3 * {new}"),
+    )
+    return pointwise(call.kind, [reads(call, k) for k in range(4)], [writes(call, 0), writes(call, 1)], body)
