@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+_LINE = 10_000
+
 
 def tolerate_odd_characters() -> None:
     """Lets both streams write any character: what the terminal cannot show is written as an escape."""
@@ -65,8 +67,7 @@ def plain(value: Any) -> Any:
 def _console(stream: TextIO) -> Console:
     from rich.console import Console
 
-    # Without a terminal nothing tells the width: long names are then worth more than a narrow table.
-    width = None if stream.isatty() else int(os.environ.get("COLUMNS") or 120)
+    width = None if stream.isatty() else _LINE  # in a file or a pipe no line is folded
     return Console(file=stream, width=width, markup=False, emoji=False, highlight=False)
 
 
