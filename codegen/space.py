@@ -129,3 +129,37 @@ def index_type(operands: Sequence[Operand], *counts: int) -> str:
     """The integer type for offsets: 32 bits where every operand and count is small enough, else 64."""
     reach = [x.extent() for x in operands]
     return "int" if max((*reach, *counts), default=0) < _SAFE - 4096 else "i64"
+
+
+def coordinate_code(x: Operand, width: int, kind: str, index: str = "i") -> list[str]:
+    """Lines that declare `c0`, `c1`, ..., the logical coordinates of element `index` of `x` in its physical order.
+
+    With `width`, `index` counts groups of that many neighbours along the innermost axis; coordinates are the first's.
+    """
+    order = sorted(range(x.rank), key=lambda i: (x.shape[i] != 1, -abs(x.strides[i]), i))
+    sizes = [x.shape[i] for i in order]
+    if sizes:
+        sizes[-1] //= width
+    lines, rest = [], index
+    for place in range(len(order) - 1, 0, -1):
+        lines.append(f"const {kind} q{place} = {rest} / {sizes[place]};")
+        lines.append(f"const {kind} c{order[place]} = {scaled(f'{rest} - q{place} * {sizes[place]}', place, order, width)};")
+        rest = f"q{place}"
+    if order:
+        lines.append(f"const {kind} c{order[0]} = {scaled(rest, 0, order, width)};")
+    return lines
+
+
+def scaled(expression: str, place: int, order: Sequence[int], width: int) -> str:
+    """`expression`, times the width where it counts groups: along the innermost axis."""
+    return f"({expression}) * {width}" if place == len(order) - 1 and width > 1 else expression
+
+
+def channel_width(operands: Sequence[Operand], limit: int) -> int:
+    """How many neighbouring channels (axis 1) of every operand can be read or written at once."""
+    bound = gcd(limit, operands[0].shape[1])
+    for x in operands:
+        if x.strides[1] != 1:
+            return 1
+        bound = gcd(bound, x.offset, *(s for i, (n, s) in enumerate(zip(x.shape, x.strides, strict=True)) if i != 1 and n > 1))
+    return bound

@@ -11,7 +11,7 @@ from kernel_harness import ORDERS, Case
 from runtime_support import normal
 
 from snplan.ops.unary import GRADIENT_ZERO, SAVES_X, SAVES_Y
-from snplan.runtime.numpy import Array
+from snplan.runtime.numpy import KERNELS, Array, Context
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOATS: tuple[Any, ...] = (np.float32, np.float64, np.float16, BFLOAT16)
@@ -278,10 +278,59 @@ def _batch_norm(x: Array, orders: tuple[str, ...], label: str) -> Iterator[Case]
     yield Case(kind="batch_norm_update", inputs=(*running, mean, var), attrs={"momentum": 0.9})
 
 
+def _pools() -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
+    """Shapes of x and windows: overlapping, padded, dilated, past the end, one to three axes, a large window."""
+    yield (2, 8, 9, 7), _windows((3, 3), (2, 2), (1, 1, 1, 1), (5, 4))
+    yield (2, 3, 8, 8), _windows((2, 2), (2, 2), (0, 0, 0, 0), (4, 4))
+    yield (1, 5, 7, 8), _windows((3, 2), (1, 2), (1, 0, 2, 1), (8, 4))
+    yield (2, 4, 9, 9), _windows((2, 2), (2, 2), (0, 0, 0, 0), (5, 5))
+    yield (1, 4, 11, 12), _windows((3, 3), (2, 1), (2, 2, 2, 2), (5, 12), dilations=(2, 2))
+    yield (2, 16, 7, 7), _windows((7, 7), (1, 1), (0, 0, 0, 0), (1, 1))
+    yield (3, 4, 17), _windows((4,), (3,), (1, 2), (6,))
+    yield (2, 4, 4, 5, 6), _windows((2, 3, 2), (1, 2, 2), (0, 1, 0, 1, 1, 0), (4, 3, 3))
+    yield (1, 2, 20, 20), _windows((17, 17), (2, 2), (8, 8, 8, 8), (10, 10))
+
+
+def _windows(
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    pads: tuple[int, ...],
+    sizes: tuple[int, ...],
+    dilations: tuple[int, ...] | None = None,
+) -> dict[str, Any]:
+    parts = {"kernel": kernel, "strides": strides, "pads": pads, "sizes": sizes, "dilations": dilations or (1,) * len(kernel)}
+    return {key: list(value) for key, value in parts.items()}
+
+
+def pool_cases() -> Iterator[Case]:
+    """Pooling and its gradients in all orders, and in all types for one window."""
+    for number, (shape, attrs) in enumerate(_pools()):
+        for dtype in FLOATS if number == 0 else (np.float32,):
+            yield from _pool(normal(*shape, dtype=dtype), attrs, number)
+    ties = integers(0, 3, (2, 8, 9, 7), np.int32)
+    yield Case(kind="max_pool", inputs=(ties,), attrs=next(_pools())[1], orders=ORDERS)
+    yield Case(kind="max_pool", inputs=(integers(0, 3, (2, 8, 9, 7), np.uint8),), attrs=next(_pools())[1])
+    special = np.where(rng().random((2, 4, 9, 7)) < 0.1, np.nan, -np.inf).astype(np.float32)
+    yield Case(kind="max_pool", inputs=(special,), attrs=next(_pools())[1], orders=ORDERS, label="special")
+
+
+def _pool(x: Array, attrs: dict[str, Any], number: int) -> Iterator[Case]:
+    y, indices = KERNELS["max_pool"]([x], attrs, Context())
+    dy = normal(*y.shape, seed=4).astype(x.dtype)
+    back = {**attrs, "shape": list(x.shape)}
+    yield Case(kind="max_pool", inputs=(np.round(x * 2) / 2,), attrs=attrs, orders=ORDERS, label=f"{number}", tolerance=0)
+    yield Case(kind="max_pool_grad", inputs=(indices, dy), attrs=back, orders=ORDERS, label=f"{number}")
+    for pad in (False, True):
+        extra = {"count_include_pad": pad}
+        yield Case(kind="average_pool", inputs=(x,), attrs={**attrs, **extra}, orders=ORDERS, label=f"{number}_{pad}")
+        yield Case(kind="average_pool_grad", inputs=(dy,), attrs={**back, **extra}, orders=ORDERS, label=f"{number}_{pad}")
+
+
 FAMILIES = {
     "unary": unary_cases,
     "binary": binary_cases,
     "cast": cast_cases,
     "reduction": reduction_cases,
+    "pool": pool_cases,
     "batch_norm": batch_norm_cases,
 }
