@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from snplan.codegen.call import Access
 from snplan.codegen.launch import Argument, Launch, Param, Scalar, source
-from snplan.codegen.operand import Operand, row_major
+from snplan.codegen.operand import Ints, Operand
 from snplan.codegen.scalars import item_bytes, quotient
 from snplan.codegen.space import Space, in_vectors, index_type, space_of, vector_width
 from snplan.ir import DType
@@ -30,7 +30,7 @@ class Body:
     lines     statements before them
     setup     statements once a thread, before any thread leaves (they may synchronise the block)
     prepare   statements once for `V` neighbours
-    element   whether `e`, the element's row-major number, is wanted
+    numbers   strides over the axes, one tuple for each of `e0`, `e1`, ...: linear functions of the element's position
     extra     further parameters: C++ declaration and argument
     raw       inputs stay as stored, not widened to `A`
     limit     most neighbours a thread may make
@@ -41,7 +41,7 @@ class Body:
     lines: tuple[str, ...] = ()
     setup: tuple[str, ...] = ()
     prepare: tuple[str, ...] = ()
-    element: bool = False
+    numbers: tuple[Ints, ...] = ()
     extra: tuple[tuple[str, Argument], ...] = ()
     raw: bool = False
     limit: int = 8
@@ -52,8 +52,8 @@ def pointwise(stem: str, inputs: Sequence[Access], outputs: Sequence[Access], bo
     shape = outputs[0].operand.shape
     if outputs[0].operand.elements == 0:
         return ()
-    numbered = [Operand(dtype=DType.UINT8, shape=shape, strides=row_major(shape))] * body.element
-    operands = [*(x.operand for x in (*outputs, *inputs)), *numbered]
+    operands = [x.operand for x in (*outputs, *inputs)]
+    operands += [Operand(dtype=DType.UINT8, shape=shape, strides=strides) for strides in body.numbers]
     space = space_of(operands)
     width = vector_width(space, min(_limit(operands), body.limit))
     vectors = in_vectors(space, width)
@@ -78,7 +78,7 @@ def _text(
     inputs: Sequence[Access], outputs: Sequence[Access], body: Body, space: Space, width: int, kind: str
 ) -> dict[str, Param]:
     names = [*(f"o{k}" for k in range(len(outputs))), *(f"a{k}" for k in range(len(inputs)))]
-    offsets = [f"{name}_at" for name in names] + ["e_at"] * body.element
+    offsets = [f"{name}_at" for name in names] + [f"e{k}_at" for k in range(len(body.numbers))]
     pointers = [f"{x.type}* p_{name}" for x, name in zip(outputs, names, strict=False)]
     pointers += [f"const {x.type}* p_{name}" for x, name in zip(inputs, names[len(outputs) :], strict=True)]
     return {
@@ -89,18 +89,25 @@ def _text(
         "parameters": ", ".join([*pointers, f"{kind} vectors", f"{kind} count", *(text for text, _ in body.extra)]),
         "offsets": tuple(space.code("i", offsets, kind)),
         "inputs": tuple(
-            (f"a{k}", x.type, _moves(space, len(outputs) + k), body.raw or x.type == "bool")
+            (f"a{k}", x.type, _moves(space, len(outputs) + k), body.raw or _as_stored(x.operand.dtype, body.compute))
             for k, x in enumerate(inputs)
         ),
         "outputs": tuple(
             (f"o{k}", x.type, result) for k, (x, result) in enumerate(zip(outputs, body.results, strict=True))
         ),
-        "element": body.element,
+        "numbers": tuple(
+            (f"e{k}", width > 1 and _moves(space, len(outputs) + len(inputs) + k)) for k in range(len(body.numbers))
+        ),
         "setup": body.setup,
         "prepare": body.prepare,
         "lines": body.lines,
         "raw": body.raw,
     }
+
+
+def _as_stored(dtype: DType, compute: str) -> bool:
+    """Whether an operand keeps its own type: flags, and whole numbers beside floats, which may not fit the float."""
+    return dtype is DType.BOOL or (compute in ("float", "double") and not dtype.is_float)
 
 
 def _moves(space: Space, operand: int) -> bool:

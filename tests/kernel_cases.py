@@ -326,11 +326,35 @@ def _pool(x: Array, attrs: dict[str, Any], number: int) -> Iterator[Case]:
         yield Case(kind="average_pool_grad", inputs=(dy,), attrs={**back, **extra}, orders=ORDERS, label=f"{number}_{pad}")
 
 
+def softmax_cases() -> Iterator[Case]:
+    """Softmax over rows held by a warp, a block, not held at all, and over axes that do not lie along memory."""
+    shapes = (((5, 37), 1), ((9, 1024), 1), ((3, 5, 64), 2), ((2, 6, 40), 1), ((40, 6), 0), ((2, 3000), 1), ((3, 9001), 1))
+    for shape, axis in (*shapes, ((1, 40000), 1), ((4, 1), 1), ((3, 1025), 1)):
+        yield from _softmax(normal(*shape) * 3, axis, ("plain",))
+    for shape in IMAGES:
+        for axis in (1, len(shape) - 1):
+            yield from _softmax(normal(*shape), axis, ORDERS)
+    for dtype in FLOATS[1:]:
+        yield from _softmax(normal(6, 72, dtype=dtype), 1, ("plain",))
+    special = np.array([[-np.inf, 0, 1], [1e30, -1e30, 0], [1, np.nan, 2]], np.float32)
+    yield Case(kind="softmax", inputs=(special,), attrs={"axis": 1}, label="special")
+    yield Case(kind="log_softmax", inputs=(special,), attrs={"axis": 1}, label="special")
+
+
+def _softmax(x: Array, axis: int, orders: tuple[str, ...]) -> Iterator[Case]:
+    attrs, dy = {"axis": axis}, normal(*x.shape, seed=8).astype(x.dtype)
+    for kind in ("softmax", "log_softmax"):
+        (y,) = KERNELS[kind]([x], attrs, Context())
+        yield Case(kind=kind, inputs=(x,), attrs=attrs, orders=orders, label=f"axis{axis}")
+        yield Case(kind=f"{kind}_grad", inputs=(y, dy), attrs=attrs, orders=orders, label=f"axis{axis}")
+
+
 FAMILIES = {
     "unary": unary_cases,
     "binary": binary_cases,
     "cast": cast_cases,
     "reduction": reduction_cases,
+    "softmax": softmax_cases,
     "pool": pool_cases,
     "batch_norm": batch_norm_cases,
 }
