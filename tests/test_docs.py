@@ -64,3 +64,13 @@ def test_exit_codes_are_on_the_page(checkout: Path) -> None:
 
     page = (checkout / "docs" / "cli.md").read_text()
     assert [int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)] == sorted(ExitCode)
+
+
+def test_every_error_code_is_on_its_page(checkout: Path) -> None:
+    sources = [
+        path for folder in ("snplan", "runtime", "models", "codegen") for path in (checkout / folder).rglob("*.py")
+    ]
+    used = {code for path in sources for code in re.findall(r"SNP-[A-Z]\d{3}", path.read_text())}
+    told = re.findall(r"^\| (SNP-[A-Z]\d{3}) \|", (checkout / "docs" / "errors.md").read_text(), re.MULTILINE)
+    assert len(told) == len(set(told))
+    assert sorted(used - set(told)) == []

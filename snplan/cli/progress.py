@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import sys
 import threading
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
     from rich.status import Status
 
 INTERVAL_S = 5.0
-PATIENCE_S = 2.0
+PATIENCE_S = 20.0
+_ASKED = b"snplan: interrupted: ending with the best plan so far; Ctrl-C again stops at once\n"
 
 
 class Progress:
@@ -71,7 +74,7 @@ class Progress:
 class Interruption:
     """Ctrl-C in two strengths: the first asks the work to end with the best it has, what follows stops it.
 
-    A second Ctrl-C, or two seconds in which the work did not answer the first, raise KeyboardInterrupt.
+    A second Ctrl-C, or some seconds in which the work did not answer the first, raise KeyboardInterrupt.
     """
 
     def __init__(self) -> None:
@@ -97,6 +100,8 @@ class Interruption:
         if self._asked:
             raise KeyboardInterrupt
         self._asked = True
+        with contextlib.suppress(OSError):
+            os.write(2, _ASKED)  # a buffered stream may be in use by what was interrupted
         signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:

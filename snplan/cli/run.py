@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from snplan.plan.model import ModelRef, StepPlan
     from snplan.runtime.run import RunReport
 
-Backend = Annotated[str, typer.Option("--backend", metavar="NAME", help="What executes the plan: numpy.")]
+Backend = Annotated[str, typer.Option("--backend", metavar="numpy|cuda", help="What executes the plan.")]
 Steps = Annotated[int, typer.Option("--steps", metavar="N", help="Training steps.")]
 Seed = Annotated[
     int, typer.Option("--seed", metavar="S", help="The seed of random data and of the model's random numbers.")

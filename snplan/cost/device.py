@@ -77,7 +77,7 @@ def device_names() -> tuple[str, ...]:
 def load_device(name_or_path: str) -> Device:
     """The device called so, or read from a file: PROFILE.json as `snplan profile` writes it, or a TOML file.
 
-    Raises UsageError: SNP-U040 for an unknown name (lists the known ones), SNP-U041 for a file that cannot be read or
+    Raises UsageError: SNP-U045 for an unknown name (lists the known ones), SNP-U046 for a file that cannot be read or
     lacks a field.
     """
     if name_or_path.endswith(".json"):
@@ -89,7 +89,7 @@ def load_device(name_or_path: str) -> Device:
     name = name_or_path.lower()
     if name not in device_names():
         raise UsageError(
-            "SNP-U040",
+            "SNP-U045",
             f"device {name_or_path!r} is not known; known devices: {', '.join(device_names())}; "
             "or give a file that `snplan profile` wrote (its name ends with .json)",
         )
@@ -102,40 +102,40 @@ def _known(name: str) -> Device:
 
 
 def parse_device(text: str, where: str) -> Device:
-    """The device that a TOML text describes; every field must be there. Raises UsageError (SNP-U041) naming `where`."""
+    """The device that a TOML text describes; every field must be there. Raises UsageError (SNP-U046) naming `where`."""
     try:
         return device_from(tomllib.loads(text), where)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError("SNP-U041", f"{where} is not TOML: {error}") from error
+        raise UsageError("SNP-U046", f"{where} is not TOML: {error}") from error
 
 
 def device_from(values: Mapping[str, Any], where: str) -> Device:
-    """The device with these fields: strings and positive integers. Raises UsageError (SNP-U041) naming `where`."""
+    """The device with these fields: strings and positive integers. Raises UsageError (SNP-U046) naming `where`."""
     wanted = {field.name: field.type for field in fields(Device) if field.name != "profile"}
     if missing := [name for name in wanted if name not in values]:
         raise UsageError(
-            "SNP-U041", f"{where} lacks {', '.join(missing)}; see snplan/cost/devices/h200.toml for all fields"
+            "SNP-U046", f"{where} lacks {', '.join(missing)}; see snplan/cost/devices/h200.toml for all fields"
         )
     if unknown := sorted(name for name in values if name not in wanted):
-        raise UsageError("SNP-U041", f"{where} has unknown fields: {', '.join(unknown)}")
+        raise UsageError("SNP-U046", f"{where} has unknown fields: {', '.join(unknown)}")
     for name, kind in wanted.items():
         _check(values[name], name, str(kind), where)
     for way in ("h2d", "d2h"):
         if values[f"{way}_both_bytes_per_s"] > values[f"{way}_bytes_per_s"]:
-            raise UsageError("SNP-U041", f"{where}: {way}_both_bytes_per_s must not exceed {way}_bytes_per_s")
+            raise UsageError("SNP-U046", f"{where}: {way}_both_bytes_per_s must not exceed {way}_bytes_per_s")
     return Device(**values)
 
 
 def _check(value: object, name: str, kind: str, where: str) -> None:
     if kind == "str":
         if not isinstance(value, str):
-            raise UsageError("SNP-U041", f"{where}: {name} must be a string, not {value!r}")
+            raise UsageError("SNP-U046", f"{where}: {name} must be a string, not {value!r}")
         return
     lowest = 0 if name.endswith("_us") or name == "reserve_bytes" else 1
     if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
-        raise UsageError("SNP-U041", f"{where}: {name} must be an integer of at least {lowest}, not {value!r}")
+        raise UsageError("SNP-U046", f"{where}: {name} must be an integer of at least {lowest}, not {value!r}")
     if name.endswith("_percent") and value > 100:
-        raise UsageError("SNP-U041", f"{where}: {name} must be at most 100, not {value}")
+        raise UsageError("SNP-U046", f"{where}: {name} must be at most 100, not {value}")
 
 
 def _folder() -> Any:
@@ -146,4 +146,4 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError("SNP-U041", f"device file {path} cannot be read: {error}") from error
+        raise UsageError("SNP-U046", f"device file {path} cannot be read: {error}") from error

@@ -74,15 +74,15 @@ def signature(kind: str, specs: Sequence[Spec], attrs: Attrs, precision: Precisi
 
 
 def load_profile(path: Path) -> Profile:
-    """The profile in a file. Raises UsageError (SNP-U042) where it is none, or of another format."""
+    """The profile in a file. Raises UsageError (SNP-U047) where it is none, or of another format."""
     try:
         profile = msgspec.json.decode(path.read_bytes(), type=Profile)
     except OSError as error:
-        raise UsageError("SNP-U042", f"profile {path} cannot be read: {error.strerror}") from error
+        raise UsageError("SNP-U047", f"profile {path} cannot be read: {error.strerror}") from error
     except msgspec.MsgspecError as error:
-        raise UsageError("SNP-U042", f"{path} is not a profile that `snplan profile` wrote: {error}") from error
+        raise UsageError("SNP-U047", f"{path} is not a profile that `snplan profile` wrote: {error}") from error
     if profile.format != FORMAT:
-        raise UsageError("SNP-U042", f"profile {path} has format {profile.format}, this snplan reads {FORMAT}")
+        raise UsageError("SNP-U047", f"profile {path} has format {profile.format}, this snplan reads {FORMAT}")
     _check(profile, path)
     return profile
 
@@ -94,7 +94,7 @@ def save_profile(profile: Profile, path: Path) -> None:
 
 
 def profiled_device(profile: Profile) -> Device:
-    """The profile's device, with the profile as its source of op times. Raises UsageError (SNP-U041)."""
+    """The profile's device, with the profile as its source of op times. Raises UsageError (SNP-U046)."""
     return replace(device_from(profile.device, "the profile's device"), profile=profile)
 
 
@@ -102,5 +102,5 @@ def _check(profile: Profile, path: Path) -> None:
     for op in profile.ops:
         if not op.engines or any(engine.us < 1 or engine.workspace_bytes < 0 for engine in op.engines):
             raise UsageError(
-                "SNP-U042", f"profile {path}: {op.signature} needs engines of at least 1 us and 0 workspace bytes"
+                "SNP-U047", f"profile {path}: {op.signature} needs engines of at least 1 us and 0 workspace bytes"
             )

@@ -55,11 +55,11 @@ def summary(plan: StepPlan) -> dict[str, Any]:
 def moment_of(plan: StepPlan, moment: int) -> dict[str, Any]:
     """What is live when action `moment` has been issued; -1 is before the first.
 
-    Raises UsageError (SNP-U040) for a moment that the plan does not have.
+    Raises UsageError (SNP-U022) for a moment that the plan does not have.
     """
     last = len(plan.actions) - 1
     if not -1 <= moment <= last:
-        raise UsageError("SNP-U040", f"--time {moment} is no action of the plan; choose -1 (the start) to {last}")
+        raise UsageError("SNP-U022", f"--time {moment} is no action of the plan; choose -1 (the start) to {last}")
     return _moment(plan, moment, live_set(plan, moment))
 
 
@@ -75,13 +75,13 @@ def _moment(plan: StepPlan, moment: int, held: Sequence[Held]) -> dict[str, Any]
 def tensor_of(plan: StepPlan, name: str) -> dict[str, Any]:
     """A tensor's size, writer, readers, every stay in a place, and every action that touches it.
 
-    Raises UsageError (SNP-U041) for a name that the plan does not have, with names like it.
+    Raises UsageError (SNP-U023) for a name that the plan does not have, with names like it.
     """
     row = next((row for row in plan.tensors if row.name == name), None)
     if row is None:
         close = difflib.get_close_matches(name, [row.name for row in plan.tensors], n=3)
         hint = f"names like it: {', '.join(close)}" if close else "--text lists all names"
-        raise UsageError("SNP-U041", f"the plan has no tensor {name!r}; {hint}")
+        raise UsageError("SNP-U023", f"the plan has no tensor {name!r}; {hint}")
     return {
         "name": row.name,
         "dtype": row.dtype,

@@ -93,8 +93,8 @@ def test_a_tensor_and_a_moment_for_people(plan_file: Path, capsys: pytest.Captur
 
 def test_names_that_are_not_there(plan_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "names like it: w:grad" in answer(capsys, "inspect", plan_file, "--tensor", "wgrad", code=2)["message"]
-    assert answer(capsys, "inspect", plan_file, "--time", 22, code=2)["code"] == "SNP-U040"
-    assert answer(capsys, "inspect", plan_file, "--time", -2, code=2)["code"] == "SNP-U040"
+    assert answer(capsys, "inspect", plan_file, "--time", 22, code=2)["code"] == "SNP-U022"
+    assert answer(capsys, "inspect", plan_file, "--time", -2, code=2)["code"] == "SNP-U022"
 
 
 def test_the_text_reads_back(plan_file: Path, capsys: pytest.CaptureFixture[str]) -> None:

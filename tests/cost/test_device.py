@@ -83,7 +83,7 @@ def test_flops_by_precision() -> None:
 
 
 def test_unknown_device_lists_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="SNP-U040: device 'rtx5000' is not known") as caught:
+    with pytest.raises(UsageError, match="SNP-U045: device 'rtx5000' is not known") as caught:
         load_device("rtx5000")
     assert all(name in caught.value.message for name in NAMES)
     assert ".json" in caught.value.message
@@ -98,12 +98,12 @@ def test_device_from_a_toml_file(tmp_path: Path) -> None:
 
 
 def test_missing_file() -> None:
-    with pytest.raises(UsageError, match=r"SNP-U041: device file nowhere\.toml cannot be read"):
+    with pytest.raises(UsageError, match=r"SNP-U046: device file nowhere\.toml cannot be read"):
         load_device("nowhere.toml")
 
 
 def test_broken_toml() -> None:
-    with pytest.raises(UsageError, match=r"SNP-U041: x\.toml is not TOML"):
+    with pytest.raises(UsageError, match=r"SNP-U046: x\.toml is not TOML"):
         parse_device("name = ", "x.toml")
 
 

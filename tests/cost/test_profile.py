@@ -119,11 +119,11 @@ def test_profile_with_a_broken_device() -> None:
 def test_broken_profiles_are_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "p.json"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(UsageError, match="SNP-U042") as caught:
+    with pytest.raises(UsageError, match="SNP-U047") as caught:
         load_profile(path)
     assert message in caught.value.message
 
 
 def test_missing_profile(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"SNP-U042: profile .* cannot be read: No such file"):
+    with pytest.raises(UsageError, match=r"SNP-U047: profile .* cannot be read: No such file"):
         load_device(str(tmp_path / "none.json"))
