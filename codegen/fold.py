@@ -154,7 +154,7 @@ def _text(
     pointers = [f"{y.type}* p_o{k}" for k, y in enumerate(outputs)]
     pointers += [f"const {x.type}* p_{name}" for x, name in zip(inputs, names, strict=True)]
     pointers += [f"const {x.type}* p_b{k}" for k, x in enumerate(beside)]
-    pointers += ["void* memory", "Control* control"] if work.splits > 1 else []
+    pointers += ["void* memory", "Control* tickets"] if work.splits > 1 else []
     own = kept.pick(range(count))
     along = in_vectors(reduced, work.width) if work.rows else reduced
     moving = reduced if work.rows else own
