@@ -116,7 +116,7 @@ def compile_model(
     if chosen is None:
         raise _no_plan(search, options)
     with clock.timed("bound"):
-        bound = _bound(step, indexed, device, budget, min(chosen.step_us, everything.step_us))
+        bound = _bound(step, indexed, device, budget, chosen.step_us)
     plan = assemble_plan(model, options, device, reserve, indexed, chosen, bound, search.floor)
     with clock.timed("verify"):
         _verified(plan)
