@@ -76,6 +76,17 @@ def test_the_reserve_is_part_of_the_budget(snplan: Snplan, model: Path, sizes: d
     assert snplan(*words, (1 << 20) + 512).code == 4
 
 
+def test_a_bound_above_the_keep_all_time(snplan: Snplan, tmp_path: Path) -> None:
+    """In a small budget no plan can be as fast as the keep-all plan, and the lower bound may know that."""
+    path, plan = tmp_path / "m.onnx", tmp_path / "p.plan.json"
+    assert snplan("model", "resnet18", "--light", "--batch", 64, "-o", path).code == 0
+    words = ["compile", path, "--reserve", 0, "-o", plan, "--json", "--gpu-mem"]
+    floor = snplan(*words, PLENTY).json["floor_bytes"]
+    made = snplan(*words, floor)
+    assert made.code == 0, made.err
+    assert made.json["keep_all_step_time_us"] < made.json["lower_bound_us"] <= made.json["step_time_us"]
+
+
 def test_the_same_bytes_everywhere(snplan: Snplan, model: Path, sizes: dict[str, int], tmp_path: Path) -> None:
     found = set()
     for seed in ("0", "1"):
