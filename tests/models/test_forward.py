@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
-import onnxruntime  # type: ignore[import-untyped]  # ships no types
+import onnxruntime
 import pytest
 from onnx import ModelProto, numpy_helper
 

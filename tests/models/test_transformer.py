@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnxruntime  # type: ignore[import-untyped]  # ships no types
+import onnxruntime
 import pytest
 from onnx import ModelProto, numpy_helper
 
