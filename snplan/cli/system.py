@@ -29,7 +29,7 @@ def examine() -> dict[str, Any]:
         "packages": {name: _version(name) for name in _required("")},
         "host": host(),
         "gpu": gpu,
-        "backends": ["numpy"],
+        "backends": ["numpy", *(["cuda"] if _has_cuda(gpu) else [])],
     }
 
 
@@ -93,6 +93,11 @@ def _gpu() -> dict[str, Any]:
         "nvcc": release[0].rsplit("release", 1)[-1].strip() if release else None,
         **{name: _version(name) for name in _required("cuda")},
     }
+
+
+def _has_cuda(gpu: dict[str, Any]) -> bool:
+    """Whether there is a device, and every package that the CUDA backend needs."""
+    return bool(gpu["devices"]) and all(gpu[name] is not None for name in _required("cuda"))
 
 
 def _device(row: str) -> str:
