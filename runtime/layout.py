@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from snplan.codegen.operand import Operand, Order, operand, strides_of
+from snplan.codegen.operand import Operand, Order, operand
 from snplan.errors import RunError
 from snplan.ir import DType, Spec
 from snplan.plan.index import PlanIndex
@@ -83,7 +83,8 @@ def _held_plain(index: PlanIndex) -> set[str]:
         if op.kind == "matmul":
             held.update(op.inputs)
             held.update(op.outputs)
-        held.update(name for name, view in zip(op.inputs, views_of(op), strict=True) if not _readable(index, name, view))
+        reads = zip(op.inputs, views_of(op), strict=True)
+        held.update(name for name, view in reads if not _readable(index, name, view))
     return held
 
 
@@ -104,7 +105,8 @@ def _readable(index: PlanIndex, name: str, view: Sequence[int] | None) -> bool:
 def _spread(index: PlanIndex, plain: set[str]) -> set[str]:
     """Tensors that channels-last reaches from convolutions without entering `plain`."""
     links = _links(index)
-    pending = [name for op in index.ops.values() if op.kind in CONVOLUTIONS for name in _whole(op)]
+    convolutions = [op for op in index.ops.values() if op.kind in CONVOLUTIONS]
+    pending = [name for op in convolutions for name in (*op.inputs, *op.outputs)]
     chosen: set[str] = set()
     while pending:
         name = pending.pop()
@@ -134,7 +136,7 @@ def _whole(op: PlanOp) -> list[str]:
 
 
 def _shared_bytes(index: PlanIndex) -> Iterator[tuple[Operandish, Operandish]]:
-    """Pairs that must lie alike: what an action reads and writes in the same bytes, and what becomes of what persists."""
+    """Pairs that must lie alike: what an action reads and writes in the same bytes, and what persists as it was."""
     for action in index.plan.actions:
         if isinstance(action, (Run, Recompute)):
             op = index.ops[action.op]
@@ -169,8 +171,3 @@ def _clash(pair: tuple[Operandish, Operandish], chosen: set[str]) -> set[str]:
     y = operand(spec_b, "channels_last" if b in chosen else "plain", view_b)
     alike = x.shape == y.shape and x.follows(y.strides)
     return set() if alike else {a, b}
-
-
-def device_strides(shape: Sequence[int], order: Order) -> tuple[int, ...]:
-    """Strides in elements of a tensor of `shape`."""
-    return strides_of(shape, order)

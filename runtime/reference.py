@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Protocol
 
 from snplan.plan.index import PlanIndex
 from snplan.plan.model import Run
 from snplan.runtime.calls import op_call
 from snplan.runtime.numpy.base import Array, Context
+
+
+class Unplanned(Protocol):
+    """Something that executes steps as no plan asks: each op once, nothing moved."""
+
+    def step(self, number: int, inputs: Mapping[str, Array], taps: Collection[str]) -> Mapping[str, Array]:
+        """Values of `taps`, of the plan's outputs, and of what persists (under the name it becomes), after a step."""
 
 
 class Reference:

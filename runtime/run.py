@@ -16,7 +16,7 @@ from snplan.plan.model import Persistent, StepPlan
 from snplan.runtime.data import Data, load_data, random_data
 from snplan.runtime.files import save_arrays
 from snplan.runtime.protocol import Backend
-from snplan.runtime.reference import Reference
+from snplan.runtime.reference import Reference, Unplanned
 from snplan.runtime.session import TrainingSession
 from snplan.runtime.snapshot import latest_snapshot, load_snapshot, save_snapshot
 from snplan.runtime.values import input_values, sources, start_values
@@ -97,12 +97,17 @@ class _Done:
     peak_bytes: int
 
 
-def _reference(session: TrainingSession, weights: Mapping[str, Array]) -> Reference:
-    """The unplanned execution from where the session stands."""
-    return Reference(session.index, {**start_values(session.index, weights), **session.state()}, seed=session.seed)
+def _reference(session: TrainingSession, weights: Mapping[str, Array]) -> Unplanned:
+    """The unplanned execution from where the session stands, on the same device."""
+    values = {**start_values(session.index, weights), **session.state()}
+    if session.backend.name == "cuda":
+        from snplan.runtime.cuda.reference import CudaReference
+
+        return CudaReference(session, values)
+    return Reference(session.index, values, seed=session.seed)
 
 
-def _measured_step(session: TrainingSession, feed: Data, reference: Reference | None) -> _Done:
+def _measured_step(session: TrainingSession, feed: Data, reference: Unplanned | None) -> _Done:
     """Run one step; the comparison is not timed."""
     number = session.steps_done + 1
     inputs = feed.step(number)
@@ -114,7 +119,7 @@ def _measured_step(session: TrainingSession, feed: Data, reference: Reference | 
     return _Done(loss=loss, step_us=microseconds, peak_bytes=session.measured.peak_bytes if session.measured else 0)
 
 
-def compare(session: TrainingSession, reference: Reference, inputs: Mapping[str, Array], number: int) -> None:
+def compare(session: TrainingSession, reference: Unplanned, inputs: Mapping[str, Array], number: int) -> None:
     """Raises RunError (SNP-R008) naming the first tensor that step `number` left with other bits than `reference`."""
     gradients = session.gradients()
     expected = reference.step(number, input_values(session.index, inputs), [f"{name}:grad" for name in gradients])

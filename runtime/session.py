@@ -22,9 +22,9 @@ class TrainingSession:
     """A plan on a backend, with the model's state between steps.
 
     `weights` are arrays by tensor name for every parameter, running statistic and constant (optimiser state starts as
-    zeros unless it is among them). `backend` is "numpy" or a Backend that is not bound yet. `first_step` is the number
-    of the next step: random numbers and Adam's bias correction depend on it. Without `keep_gradients` none is copied
-    out and `gradients` is empty. Raises RunError for what does not fit.
+    zeros unless it is among them). `backend` is "numpy", "cuda" or a Backend that is not bound yet. `first_step` is the
+    number of the next step: random numbers and Adam's bias correction depend on it. Without `keep_gradients` none is
+    copied out and `gradients` is empty. Raises RunError for what does not fit.
     """
 
     def __init__(
@@ -143,7 +143,11 @@ def make_backend(name: str, *, debug: bool = False) -> Backend:
         from snplan.runtime.numpy.backend import NumpyBackend
 
         return NumpyBackend(debug=debug)
-    raise RunError("SNP-R010", f"there is no backend {name!r}; use numpy")
+    if name == "cuda":
+        from snplan.runtime.cuda.backend import CudaBackend
+
+        return CudaBackend(debug=debug)
+    raise RunError("SNP-R010", f"there is no backend {name!r}; use numpy or cuda")
 
 
 def _loss_place(index: PlanIndex) -> Place | None:
