@@ -8,6 +8,7 @@ from snplan.codegen.call import Access, Call, builds, reads, writes
 from snplan.codegen.expressions import FORWARD, GRADIENT, Expression
 from snplan.codegen.expressions_binary import ARITHMETIC, CHOICES, GRADIENTS
 from snplan.codegen.launch import Launch
+from snplan.codegen.move import copy, moved
 from snplan.codegen.operand import broadcast, operand
 from snplan.codegen.pointwise import Body, pointwise
 from snplan.codegen.scalars import compute_type
@@ -44,12 +45,6 @@ def choose(call: Call) -> Sequence[Launch]:
     return pointwise(call.kind, [flag, *values], [writes(call, raw=True)], body)
 
 
-@builds("copy")
-def copy(call: Call) -> Sequence[Launch]:
-    """The same values, also into another physical order."""
-    return moved("copy", reads(call, 0, raw=True), writes(call, raw=True))
-
-
 @builds("view")
 def view(call: Call) -> Sequence[Launch]:
     """A copy under another shape (plans have no views left; this is for whoever runs one as an op)."""
@@ -66,8 +61,3 @@ def cast(call: Call) -> Sequence[Launch]:
         return copy(call)
     kind = "i64" if x.dtype is DType.BOOL else compute_type([x.dtype])
     return pointwise("cast", [reads(call, 0)], [writes(call)], Body(compute=kind, results=("a0",)))
-
-
-def moved(stem: str, source: Access, target: Access) -> tuple[Launch, ...]:
-    """A kernel that copies `source` to `target`, element by element, bits untouched."""
-    return pointwise(stem, [source], [target], Body(compute="int", results=("a0",), raw=True))

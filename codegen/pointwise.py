@@ -32,6 +32,8 @@ class Body:
     prepare   statements once for `V` neighbours
     numbers   strides over the axes, one tuple for each of `e0`, `e1`, ...: linear functions of the element's position
     extra     further parameters: C++ declaration and argument
+    guard     what must hold for inputs to be read, over `e0_at`, ... of the first neighbour; `inside` is its value
+    early     statements before the inputs that `shifts` names are read; `shifts` moves their offsets
     raw       inputs stay as stored, not widened to `A`
     limit     most neighbours a thread may make
     """
@@ -43,6 +45,9 @@ class Body:
     prepare: tuple[str, ...] = ()
     numbers: tuple[Ints, ...] = ()
     extra: tuple[tuple[str, Argument], ...] = ()
+    guard: str = ""
+    early: tuple[str, ...] = ()
+    shifts: tuple[tuple[int, str], ...] = ()
     raw: bool = False
     limit: int = 8
 
@@ -81,6 +86,7 @@ def _text(
     offsets = [f"{name}_at" for name in names] + [f"e{k}_at" for k in range(len(body.numbers))]
     pointers = [f"{x.type}* p_{name}" for x, name in zip(outputs, names, strict=False)]
     pointers += [f"const {x.type}* p_{name}" for x, name in zip(inputs, names[len(outputs) :], strict=True)]
+    shifts = dict(body.shifts)
     return {
         "compute": body.compute,
         "kind": kind,
@@ -89,7 +95,7 @@ def _text(
         "parameters": ", ".join([*pointers, f"{kind} vectors", f"{kind} count", *(text for text, _ in body.extra)]),
         "offsets": tuple(space.code("i", offsets, kind)),
         "inputs": tuple(
-            (f"a{k}", x.type, _moves(space, len(outputs) + k), body.raw or _as_stored(x.operand.dtype, body.compute))
+            (f"a{k}", x.type, _moves(space, len(outputs) + k), body.raw or _as_stored(x.operand.dtype, body.compute), shifts.get(k, ""))
             for k, x in enumerate(inputs)
         ),
         "outputs": tuple(
@@ -99,6 +105,8 @@ def _text(
             (f"e{k}", width > 1 and _moves(space, len(outputs) + len(inputs) + k)) for k in range(len(body.numbers))
         ),
         "setup": body.setup,
+        "guard": body.guard,
+        "early": body.early,
         "prepare": body.prepare,
         "lines": body.lines,
         "raw": body.raw,

@@ -428,6 +428,82 @@ def constant_cases() -> Iterator[Case]:
     yield Case(kind="constant", inputs=(), attrs=image, tolerance=0, orders=ORDERS, label="image")
 
 
+_MOVED: tuple[Any, ...] = (np.float32, np.float16, np.float64, np.uint8)
+
+
+def move_cases() -> Iterator[Case]:
+    """Moves by position: every element of each result is an element of an input, or zero."""
+    for dtype in _MOVED:
+        for shape, perm in (((5, 7), (1, 0)), ((33, 70), (1, 0)), ((2, 9, 3, 8), (0, 2, 1, 3)), ((3, 40, 35), (0, 2, 1))):
+            yield Case(kind="transpose", inputs=(normal(*shape).astype(dtype),), attrs={"perm": list(perm)}, tolerance=0)
+    for shape in (*IMAGES, (2, 16, 9, 11)):
+        turned = [0, *range(2, len(shape)), 1]
+        yield Case(kind="transpose", inputs=(normal(*shape),), attrs={"perm": turned}, tolerance=0, orders=ORDERS)
+        yield Case(kind="copy", inputs=(normal(*shape),), tolerance=0, orders=ORDERS, label="orders")
+        yield Case(kind="expand", inputs=(normal(shape[1], *(1,) * (len(shape) - 2)),), attrs={"shape": list(shape)}, tolerance=0, orders=ORDERS)
+        yield Case(kind="tile", inputs=(normal(*shape),), attrs={"repeats": [1, 2, *(3, 1, 2)[: len(shape) - 2]]}, tolerance=0, orders=ORDERS)
+        for axis in range(len(shape)):
+            yield from _joins(shape, axis)
+    yield from _slices()
+    yield from _pads()
+    for upper in (False, True):
+        for k in (-2, 0, 1):
+            attrs = {"upper": upper, "k": k}
+            yield Case(kind="trilu", inputs=(normal(3, 6, 8),), attrs=attrs, tolerance=0, label=f"{upper}{k}")
+            yield Case(kind="trilu", inputs=(normal(7, 5, dtype=np.float16),), attrs=attrs, tolerance=0, label=f"{upper}{k}")
+    yield Case(kind="trilu", inputs=(normal(*IMAGES[1]),), attrs={"upper": True, "k": 0}, tolerance=0, orders=ORDERS)
+    for axis in (0, 1, 2):
+        values = np.array([0.5, 2.5], np.float32)
+        yield Case(kind="one_hot", inputs=(integers(-4, 6, (3, 5)), values), attrs={"axis": axis, "depth": 4}, tolerance=0, label=f"{axis}")
+    yield Case(kind="one_hot", inputs=(integers(0, 4, (9,), np.int32), np.array([0, 1])), attrs={"axis": 1, "depth": 4}, tolerance=0)
+
+
+def _joins(shape: tuple[int, ...], axis: int) -> Iterator[Case]:
+    parts = [normal(*(n if i != axis else k for i, n in enumerate(shape)), seed=k) for k in (3, 1, 4, 2)]
+    yield Case(kind="concat", inputs=tuple(parts), attrs={"axis": axis}, tolerance=0, orders=ORDERS, label=f"{axis}")
+    even = [part.repeat(4, axis).astype(np.float16) for part in parts[:2]]
+    yield Case(kind="concat", inputs=tuple(even), attrs={"axis": axis}, tolerance=0, orders=ORDERS, label=f"{axis}")
+    whole = np.concatenate(parts, axis)
+    yield Case(kind="split", inputs=(whole,), attrs={"axis": axis, "sizes": [2, 3, 5]}, tolerance=0, orders=ORDERS, label=f"{axis}")
+
+
+def _slices() -> Iterator[Case]:
+    for shape, starts, steps, sizes in (
+        ((7, 9), (1, 2), (2, 3), (3, 2)),
+        ((7, 9), (6, 8), (-2, -1), (4, 9)),
+        ((4, 16), (1, 4), (1, 1), (2, 8)),
+        ((2, 8, 5, 6), (0, 0, 4, 1), (1, 1, -1, 2), (2, 8, 5, 3)),
+        ((2, 8, 5, 6), (0, 4, 0, 0), (1, 1, 1, 1), (2, 4, 5, 6)),
+    ):
+        where = {"starts": list(starts), "steps": list(steps)}
+        orders = ORDERS if len(shape) == 4 else ("plain",)
+        label = f"{starts}{steps}"
+        yield Case(kind="slice", inputs=(normal(*shape),), attrs={**where, "sizes": list(sizes)}, tolerance=0, orders=orders, label=label)
+        back = {**where, "shape": list(shape)}
+        yield Case(kind="slice_grad", inputs=(normal(*sizes),), attrs=back, tolerance=0, orders=orders, label=label)
+
+
+def _pads() -> Iterator[Case]:
+    for shape, before, after in (
+        ((5, 6), (1, 0), (2, 3)),
+        ((5, 6), (-1, 2), (2, -2)),
+        ((2, 8, 4, 5), (0, 0, 1, 2), (0, 0, 3, 1)),
+        ((2, 4, 4, 5), (0, 1, -1, 0), (0, 1, 2, 4)),
+    ):
+        orders = ORDERS if len(shape) == 4 else ("plain",)
+        result = [n + b + a for n, b, a in zip(shape, before, after, strict=True)]
+        for mode in ("constant", "reflect", "edge", "wrap"):
+            attrs = {"before": list(before), "after": list(after), "mode": mode}
+            common: dict[str, Any] = {"orders": orders, "label": f"{mode}{before}{after}"}
+            yield Case(kind="pad", inputs=(normal(*shape),), attrs={**attrs, "value": 1.5}, tolerance=0, **common)
+            yield Case(kind="pad_grad", inputs=(normal(*result),), attrs={**attrs, "shape": list(shape)}, **common)
+    still = {"before": [0, 0], "after": [0, 0], "mode": "constant", "value": 0}
+    yield Case(kind="pad", inputs=(normal(3, 4),), attrs=still, tolerance=0, label="still")
+    for dtype in (np.float16, np.int64, np.bool_, BFLOAT16):
+        attrs = {"before": [1, 2], "after": [0, 1], "mode": "constant", "value": 1}
+        yield Case(kind="pad", inputs=(integers(0, 2, (3, 4), dtype),), attrs=attrs, tolerance=0, label="fill")
+
+
 FAMILIES = {
     "unary": unary_cases,
     "binary": binary_cases,
@@ -437,6 +513,7 @@ FAMILIES = {
     "random": random_cases,
     "update": update_cases,
     "constant": constant_cases,
+    "move": move_cases,
     "softmax": softmax_cases,
     "pool": pool_cases,
     "batch_norm": batch_norm_cases,
