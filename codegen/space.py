@@ -86,6 +86,17 @@ def space_of(operands: Sequence[Operand], lead: int = 0) -> Space:
     )
 
 
+def logical_space(operands: Sequence[Operand]) -> Space:
+    """The space of operands of one shape in logical, row-major order: an index is an element's number."""
+    shape = operands[0].shape
+    axes = _merged([(n, tuple(x.strides[i] for x in operands)) for i, n in enumerate(shape) if n != 1])
+    return Space(
+        sizes=tuple(size for size, _ in axes),
+        strides=tuple(tuple(strides[k] for _, strides in axes) for k in range(len(operands))),
+        offsets=tuple(x.offset for x in operands),
+    )
+
+
 def _merged(axes: Sequence[tuple[int, Ints]]) -> list[tuple[int, Ints]]:
     """Neighbouring axes in one where for all operands the outer stride is the inner axis's whole length."""
     merged: list[tuple[int, Ints]] = []

@@ -81,6 +81,7 @@ static int exchange(int word, int lane) {
   return result;
 }
 static int __shfl_down_sync(u32, int word, int lanes) { return exchange(word, current % 32 + lanes); }
+static int __shfl_up_sync(u32, int word, int lanes) { return exchange(word, current % 32 < lanes ? 32 : current % 32 - lanes); }
 static int __shfl_sync(u32, int word, int lane) { return exchange(word, lane); }
 static u32 __ballot_sync(u32, int test) {
   fibres[current].word = test != 0;
