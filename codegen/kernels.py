@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from snplan.codegen import batch_norm, constants, elementwise, gather, loss, move, pad, pool, random, reduce, scan, scatter, softmax, updates
+from snplan.codegen import batch_norm, constants, elementwise, gather, group_norm, loss, lrn, move, pad, pool, random, reduce, resize, row_norm, scan, scatter, softmax, updates
 from snplan.codegen.call import BUILDERS, Call
 from snplan.codegen.launch import Launch
 from snplan.codegen.operand import Order, operand
@@ -16,7 +16,7 @@ from snplan.errors import RunError
 from snplan.ir import Spec
 from snplan.plan.model import PlanOp
 
-FAMILIES = (batch_norm, constants, elementwise, gather, loss, move, pad, pool, random, reduce, scan, scatter, softmax, updates)
+FAMILIES = (batch_norm, constants, elementwise, gather, group_norm, loss, lrn, move, pad, pool, random, reduce, resize, row_norm, scan, scatter, softmax, updates)
 LIBRARY = frozenset({"conv", "conv_transpose", "conv_filter", "matmul"})
 
 

@@ -592,6 +592,89 @@ def _scan_cases() -> Iterator[Case]:
         yield Case(kind="top_k", inputs=(integers(0, 5, (4, 80), np.uint8),), attrs=attrs, label=f"{largest}")
 
 
+def norm_cases() -> Iterator[Case]:
+    """Layer, RMS, group and local response normalisation."""
+    for shape, axis in (((6, 40), 1), ((3, 5, 64), 2), ((3, 5, 7), 1), ((4, 3000), 1), ((2, 40000), 1), ((700, 12), 1), ((3, 8, 4, 4), 1)):
+        yield from _row_norms(normal(*shape) + 1, axis, ORDERS if len(shape) == 4 else ("plain",))
+    for dtype in FLOATS[1:]:
+        yield from _row_norms(normal(6, 48, dtype=dtype), 1, ("plain",))
+        yield from _group_norm(normal(2, 8, 5, 6, dtype=dtype), 4, ORDERS)
+    for shape in (*IMAGES, (2, 6, 30, 40), (3, 6)):
+        for groups in {1, shape[1], 2 if shape[1] % 2 == 0 else 1}:
+            yield from _group_norm(normal(*shape) * 2 + 1, groups, ORDERS if len(shape) > 3 else ("plain",))
+        for size in (3, 4, 5):
+            attrs = {"size": size, "alpha": 0.3, "beta": 0.75, "bias": 2.0}
+            x, dy = normal(*shape), normal(*shape, seed=1)
+            (y,) = KERNELS["lrn"]([x], attrs, Context())
+            yield Case(kind="lrn", inputs=(x,), attrs=attrs, orders=ORDERS, label=f"{size}")
+            yield Case(kind="lrn_grad", inputs=(x, y, dy), attrs=attrs, orders=ORDERS, label=f"{size}")
+
+
+def _row_norms(x: Array, axis: int, orders: tuple[str, ...]) -> Iterator[Case]:
+    tail = x.shape[axis:]
+    scale, bias = (normal(*tail, seed=2) + 1).astype(x.dtype), normal(*tail, seed=3, dtype=x.dtype)
+    dy = normal(*x.shape, seed=4).astype(x.dtype)
+    attrs = {"axis": axis, "epsilon": 1e-5}
+    for weights in ((), (scale,), (scale, bias)):
+        common: dict[str, Any] = {"orders": orders, "label": f"{axis}_{len(weights)}"}
+        _, mean, inverse = KERNELS["layer_norm"]([x, *weights], attrs, Context())
+        back = {**attrs, "has_scale": len(weights) > 0, "has_bias": len(weights) > 1}
+        yield Case(kind="layer_norm", inputs=(x, *weights), attrs=attrs, **common)
+        yield Case(kind="layer_norm_grad", inputs=(x, *weights[:1], mean, inverse, dy), attrs=back, **common)
+        if len(weights) < 2:
+            (_, root) = KERNELS["rms_norm"]([x, *weights], attrs, Context())
+            yield Case(kind="rms_norm", inputs=(x, *weights), attrs=attrs, **common)
+            yield Case(kind="rms_norm_grad", inputs=(x, *weights, root, dy), attrs=back, **common)
+
+
+def _group_norm(x: Array, groups: int, orders: tuple[str, ...]) -> Iterator[Case]:
+    channels = x.shape[1]
+    scale, bias = (normal(channels, seed=2) + 1).astype(x.dtype), normal(channels, seed=3, dtype=x.dtype)
+    attrs = {"groups": groups, "epsilon": 1e-3}
+    _, mean, inverse = KERNELS["group_norm"]([x, scale, bias], attrs, Context())
+    dy = normal(*x.shape, seed=4).astype(x.dtype)
+    common: dict[str, Any] = {"attrs": attrs, "orders": orders, "label": f"{groups}"}
+    yield Case(kind="group_norm", inputs=(x, scale, bias), **common)
+    yield Case(kind="group_norm_grad", inputs=(x, scale, mean, inverse, dy), **common)
+
+
+_COORDINATES = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric", "align_corners", "asymmetric", "tf_half_pixel_for_nn")
+_NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+
+
+def resize_cases() -> Iterator[Case]:
+    """Resizes up and down, by all modes; their transposes."""
+    for shape, sizes in (
+        ((2, 8, 4, 5), (2, 8, 8, 10)),
+        ((1, 3, 9, 8), (1, 3, 4, 13)),
+        ((2, 4, 5), (2, 4, 11)),
+        ((1, 2, 3, 4, 5), (1, 2, 6, 4, 3)),
+        ((3, 7), (5, 1)),
+    ):
+        for coordinate in _COORDINATES:
+            if "tf" not in coordinate:
+                yield from _resize(shape, sizes, "linear", coordinate)
+            for nearest in _NEAREST:
+                yield from _resize(shape, sizes, "nearest", coordinate, nearest_mode=nearest)
+        for exclude in (False, True):
+            yield from _resize(shape, sizes, "cubic", "half_pixel", cubic_coeff=-0.5, exclude_outside=exclude)
+    yield from _resize((2, 8, 4, 5), (2, 8, 6, 7), "linear", "asymmetric", scales=[1.0, 1.0, 1.6, 1.4])
+    whole = {"sizes": [8, 10], "scales": [2.0, 2.0], "mode": "nearest", "coordinate_mode": "asymmetric", "nearest_mode": "floor"}
+    yield Case(kind="resize", inputs=(integers(0, 99, (4, 5)),), attrs=whole, tolerance=0)
+    same = {"sizes": [4, 5], "scales": [1.0, 1.0], "mode": "linear", "coordinate_mode": "half_pixel"}
+    yield Case(kind="resize", inputs=(normal(4, 5),), attrs=same, tolerance=0, label="same")
+
+
+def _resize(shape: tuple[int, ...], sizes: tuple[int, ...], mode: str, coordinate: str, **extra: Any) -> Iterator[Case]:
+    scales = [o / n for n, o in zip(shape, sizes, strict=True)]
+    attrs = {"sizes": list(sizes), "scales": scales, "mode": mode, "coordinate_mode": coordinate, **extra}
+    orders = ORDERS if len(shape) > 3 else ("plain",)
+    label = "_".join(map(str, (mode, coordinate, *extra.values())))
+    yield Case(kind="resize", inputs=(normal(*shape),), attrs=attrs, orders=orders, label=label)
+    back = {**attrs, "shape": list(shape)}
+    yield Case(kind="resize_grad", inputs=(normal(*sizes, seed=1),), attrs=back, orders=orders, label=label)
+
+
 FAMILIES = {
     "unary": unary_cases,
     "binary": binary_cases,
@@ -603,6 +686,8 @@ FAMILIES = {
     "constant": constant_cases,
     "move": move_cases,
     "index": index_cases,
+    "norm": norm_cases,
+    "resize": resize_cases,
     "softmax": softmax_cases,
     "pool": pool_cases,
     "batch_norm": batch_norm_cases,
