@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from cuda.fake_gpu import FakeGpu, MixedOnDevice, mixed
+from cuda_fake import FakeGpu, MixedOnDevice, mixed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from property.plans import plans, random_plan
