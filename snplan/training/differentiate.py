@@ -172,7 +172,8 @@ class _StepBuilder:
         )
 
     def _resolved(self) -> Graph:
-        """The step's graph: views resolved, gradients under their names."""
+        """The step's graph: views resolved, gradients under their names and in the parameters' order."""
+        self.gradients = {name: self.gradients[name] for name in self.trained}
         outputs = [self.loss, *(self.gradients.values() if self.optimizer.name == "none" else ())]
         graph = Graph(
             tensors=self.draft.tensors,

@@ -80,7 +80,7 @@ def boolean(*shape: int) -> Spec:
 
 
 MATMUL = {"trans_a": False, "trans_b": False, "alpha": 1.0}
-CONV = {"strides": [1, 1], "pads": [0, 0, 0, 0], "dilations": [1, 1], "group": 1}
+CONV: dict[str, Any] = {"strides": [1, 1], "pads": [0, 0, 0, 0], "dilations": [1, 1], "group": 1}
 POOL = {"kernel": [2, 2], "strides": [2, 2], "pads": [0] * 4, "dilations": [1, 1], "sizes": [2, 2]}
 LABELS = {"axis": 1, "reduction": "mean", "ignore_index": None}
 EPS = {"epsilon": 1e-5}
