@@ -14,7 +14,7 @@ from snplan.training.optimizer import Optimizer
 from snplan.training.parameters import Parameters, find_parameters
 from snplan.training.paths import Paths, check_rules, paths_to, without_dead_ops
 from snplan.training.reverse import ReversePass
-from snplan.training.simplify import fold_transposes, hoist_updates
+from snplan.training.simplify import drop_expands, fold_transposes, hoist_updates
 from snplan.training.views import resolve_views, view_bases, with_own_outputs
 
 
@@ -59,7 +59,7 @@ def build_inference_step(forward: Forward) -> Step:
 def _prepared(forward: Forward, outputs: Sequence[str]) -> Forward:
     """`forward` with `outputs` alone, simplified, without what they do not need."""
     graph = with_own_outputs(replace(forward.graph, outputs=tuple(outputs)))
-    graph = hoist_updates(fold_transposes(graph))
+    graph = hoist_updates(drop_expands(fold_transposes(graph)))
     return without_dead_ops(replace(forward, graph=graph))
 
 
@@ -181,6 +181,7 @@ class _StepBuilder:
             sources=(*self.graph.sources, *self.states),
             outputs=tuple(outputs),
         )
+        graph = drop_expands(graph, self.gradients.values())
         bases = view_bases(graph)
         names = self._names(bases)
         self.gradients = {name: names[bases.get(gradient, gradient)] for name, gradient in self.gradients.items()}

@@ -1,13 +1,17 @@
-"""Rewrites of a forward graph that change no bit of any result."""
+"""Rewrites of a graph that change no bit of any result."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from snplan.ir import Attr, Graph, Op, Phase
+from snplan.ops.binary import ARITHMETIC, COMPARISONS, LOGIC
+from snplan.ops.shapes import Shape
 
 _FLAGS = ("trans_a", "trans_b")
+_BROADCASTING = frozenset({*ARITHMETIC, *COMPARISONS, *LOGIC, "mod", "where", "mask"})
+"""Kinds that repeat a smaller input themselves, element by element."""
 
 
 def fold_transposes(graph: Graph) -> Graph:
@@ -37,6 +41,43 @@ def _folded(op: Op, swaps: Mapping[str, str]) -> Op:
             inputs[index] = swaps[inputs[index]]
             attrs[flag] = not attrs.get(flag, False)
     return replace(op, inputs=tuple(inputs), attrs=attrs) if tuple(inputs) != op.inputs else op
+
+
+def drop_expands(graph: Graph, kept: Iterable[str] = ()) -> Graph:
+    """`graph` with elementwise ops that read what an `expand` repeats, where another input gives them their shape.
+
+    An expand that nobody reads any more is gone, unless its result is an output or in `kept`.
+    """
+    expands = {op.outputs[0]: op.inputs[0] for op in graph.ops if op.kind == "expand" and "in_shapes" not in op.attrs}
+    if not expands:
+        return graph
+    read, ops, dead = {*graph.outputs, *kept}, list[Op](), set[str]()
+    for op in reversed([_unexpanded(op, expands, graph) for op in graph.ops]):
+        if op.outputs[0] in expands and op.outputs[0] not in read:
+            dead.add(op.outputs[0])
+        else:
+            ops.append(op)
+            read.update(op.inputs)
+    tensors = {name: tensor for name, tensor in graph.tensors.items() if name not in dead}
+    return replace(graph, tensors=tensors, ops=tuple(reversed(ops)))
+
+
+def _unexpanded(op: Op, expands: Mapping[str, str], graph: Graph) -> Op:
+    """`op` on the inputs of expands, one after another as long as its result keeps its shape."""
+    if op.kind not in _BROADCASTING or not any(name in expands for name in op.inputs):
+        return op
+    inputs = list(op.inputs)
+    shapes = [graph.tensors[name].shape for name in inputs]
+    for index in range(len(inputs)):
+        while inputs[index] in expands and _others_suffice(shapes, index, graph.tensors[op.outputs[0]].shape):
+            inputs[index] = expands[inputs[index]]
+            shapes[index] = graph.tensors[inputs[index]].shape
+    return replace(op, inputs=tuple(inputs))
+
+
+def _others_suffice(shapes: Sequence[Shape], index: int, result: Shape) -> bool:
+    """Whether some other input than `index` has the whole shape of the result."""
+    return any(shape == result for other, shape in enumerate(shapes) if other != index)
 
 
 def hoist_updates(graph: Graph) -> Graph:

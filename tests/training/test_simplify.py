@@ -7,7 +7,8 @@ import pytest
 from op_cases import values
 from step_support import Model, evaluate
 
-from snplan.training.simplify import fold_transposes
+from snplan.ir import problems
+from snplan.training.simplify import drop_expands, fold_transposes
 
 
 @pytest.mark.parametrize("sides", ["a", "b", "ab"])
@@ -47,3 +48,50 @@ def test_other_readers_of_a_transpose_are_not_touched() -> None:
     folded = fold_transposes(model.forward(z).graph)
     assert folded.ops[1].inputs == ("a", "b")
     assert folded.ops[2].inputs == (y, a)
+
+
+def test_expands_that_elementwise_ops_repeat_themselves_are_dropped() -> None:
+    model = Model()
+    x = model.source("x", values(3, 4), fed=True)
+    row = model.source("row", values(1, 4), fed=True)
+    wide = model.then("expand", model.then("expand", row, shape=[1, 4]), shape=[3, 4])
+    y = model.then("add", model.then("mul", wide, x), model.then("where", model.then("less", x, wide), wide, x))
+    graph = model.forward(y).graph
+    dropped = drop_expands(graph)
+    assert problems(dropped) == []
+    assert [op.kind for op in dropped.ops] == ["mul", "less", "where", "add"]
+    assert dropped.tensors.keys() < graph.tensors.keys()
+    np.testing.assert_array_equal(evaluate(dropped, model.values)[y], evaluate(graph, model.values)[y])
+
+
+def test_expands_that_give_the_shape_stay() -> None:
+    """Of two expanded operands one is read as it is; a relu needs the whole; outputs stay."""
+    model = Model()
+    a = model.then("expand", model.source("a", values(1, 4), fed=True), shape=[3, 4])
+    b = model.then("expand", model.source("b", values(3, 1), fed=True), shape=[3, 4])
+    c = model.then("expand", model.source("c", values(1), fed=True), shape=[3, 4])
+    y = model.then("add", a, b)
+    z = model.then("add", model.then("relu", c), y)
+    graph = model.forward(z, c).graph
+    dropped = drop_expands(graph)
+    assert [op.kind for op in dropped.ops] == ["expand", "expand", "add", "relu", "add"]
+    assert dropped.ops[2].inputs == ("a", b)
+    np.testing.assert_array_equal(evaluate(dropped, model.values)[z], evaluate(graph, model.values)[z])
+
+
+def test_nothing_to_drop() -> None:
+    model = Model()
+    y = model.then("neg", model.source("a", values(3), fed=True))
+    graph = model.forward(y).graph
+    assert drop_expands(graph) is graph
+
+
+def test_gradient_of_a_mean_that_is_added_is_never_repeated_in_memory() -> None:
+    """x - mean(x): the mean's gradient is added to the other one row by row."""
+    model = Model()
+    w = model.source("w", values(3, 4))
+    x = model.then("tanh", w)
+    centred = model.then("sub", x, model.then("reduce_mean", x, axes=[1], keepdims=True))
+    step = model.step(model.sum(model.then("mul", centred, centred)))
+    repeated = [op for op in step.graph.ops if op.kind == "expand" and op.inputs[0] != f"{step.loss}:grad"]
+    assert repeated == []
