@@ -9,6 +9,8 @@ import numpy as np
 
 from snplan.arena.problem import FREE, Int64, Problem, live_profile
 
+FEW = 400  # up to here vectors over the placed buffers are quicker than loading compiled code
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
@@ -20,12 +22,22 @@ class Order:
 
 def first_fit(problem: Problem, order: Int64) -> Int64:
     """Return offsets: each buffer, in the given order, goes to the lowest gap between those live with it."""
-    return _place(problem, order, smallest_gap=False)
+    return greedy(problem, order, smallest_gap=False)
 
 
 def best_fit(problem: Problem, order: Int64) -> Int64:
     """Return offsets: each buffer, in the given order, goes to the smallest gap that holds it, else on top."""
-    return _place(problem, order, smallest_gap=True)
+    return greedy(problem, order, smallest_gap=True)
+
+
+def greedy(problem: Problem, order: Int64, *, smallest_gap: bool) -> Int64:
+    """Return offsets of first fit, or of smallest-gap fit, in the given order; fixed buffers are there from the start.
+
+    Problems of more than `FEW` buffers go to the compiled kernel, which gives the same offsets.
+    """
+    if len(problem) <= FEW:
+        return place_interpreted(problem, order, smallest_gap=smallest_gap)
+    return place_compiled(problem, order, smallest_gap=smallest_gap)
 
 
 def by_size(problem: Problem) -> Int64:
@@ -55,10 +67,7 @@ def by_end(problem: Problem) -> Int64:
 
 def by_conflicts(problem: Problem) -> Int64:
     """Return the buffers by how many others are live with them, most first; ties by size."""
-    starts, ends = np.sort(problem.start), np.sort(problem.end)
-    begun = np.searchsorted(starts, problem.end, side="left")
-    over = np.searchsorted(ends, problem.start, side="right")
-    return _descending(begun - over, problem.size)
+    return _descending(conflicts(problem), problem.size)
 
 
 def by_contention(problem: Problem) -> Int64:
@@ -75,6 +84,13 @@ ORDERS = (
     Order(name="start", rank=by_start),
     Order(name="end", rank=by_end),
 )
+
+
+def conflicts(problem: Problem) -> Int64:
+    """Return, for each buffer, how many others are live at some time of its interval."""
+    begun = np.searchsorted(np.sort(problem.start), problem.end, side="left")
+    over = np.searchsorted(np.sort(problem.end), problem.start, side="right")
+    return (begun - over - 1).astype(np.int64)
 
 
 def peak_live(problem: Problem) -> Int64:
@@ -100,8 +116,21 @@ def _descending(key: Int64 | np.ndarray, tie: Int64) -> Int64:
     return np.lexsort((-tie, -key)).astype(np.int64)
 
 
-def _place(problem: Problem, order: Int64, *, smallest_gap: bool) -> Int64:
-    """Return offsets, with the placed buffers kept sorted by offset in arrays that the gap search scans as vectors."""
+def place_compiled(problem: Problem, order: Int64, *, smallest_gap: bool) -> Int64:
+    """Return the offsets of `greedy` by the compiled kernel, whose first use costs the loading of numba."""
+    from snplan.arena import kernels
+
+    fixed = np.flatnonzero(problem.fixed != FREE)
+    fixed = fixed[np.argsort(problem.fixed[fixed], kind="stable")]
+    whole = np.concatenate([fixed, order[problem.fixed[order] == FREE]])
+    offsets = problem.fixed.copy()
+    arrays = problem.start.copy(), problem.end.copy(), problem.size.copy()
+    kernels.fit(*arrays, whole, offsets, len(fixed), smallest_gap)
+    return offsets
+
+
+def place_interpreted(problem: Problem, order: Int64, *, smallest_gap: bool) -> Int64:
+    """Return the offsets of `greedy`, by vector operations over the placed buffers, kept sorted by offset."""
     offsets = problem.fixed.copy()
     fixed = np.flatnonzero(problem.fixed != FREE)
     fixed = fixed[np.argsort(problem.fixed[fixed], kind="stable")]

@@ -66,6 +66,11 @@ def make_problem(
     return Problem(start=start, end=end, size=np.array(sizes, np.int64), fixed=offsets)
 
 
+def subproblem(problem: Problem, part: Int64) -> Problem:
+    """Return the problem of the buffers at these indices only, in this order."""
+    return Problem(start=problem.start[part], end=problem.end[part], size=problem.size[part], fixed=problem.fixed[part])
+
+
 def live_profile(problem: Problem) -> tuple[Int64, Int64]:
     """Return `(times, live)`: from `times[i]` until `times[i + 1]` the buffers alive hold `live[i]` bytes."""
     times, index = np.unique(np.concatenate([problem.start, problem.end]), return_inverse=True)

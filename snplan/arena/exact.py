@@ -1,0 +1,236 @@
+"""Exact search: whether a problem fits a capacity, by restarts of the canonical search over changing orders.
+
+Stages: drop what cannot matter (empty buffers), cut the time line where no buffer spans, keep only the sections that
+no other section contains, then search. A restart runs one order for a bounded number of nodes; sections that ended
+many branches weigh more in later orders (as in weighted-degree heuristics of constraint programming). A run that ends
+within its limit is a proof, so small problems are decided either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from snplan.arena import kernels
+from snplan.arena.problem import FREE, Int64, Problem, lower_bound, subproblem
+
+Floats = NDArray[np.float64]
+
+WIDE = 1e6  # a power that leaves the base only the ties
+POWERS = (WIDE, 1.0, 0.5, 0.0)
+NOISE = 0.2  # standard deviation of the drawn factors, as a logarithm
+
+
+class Verdict(Enum):
+    """What a search found out about a capacity."""
+
+    FITS = "fits"
+    NEVER = "never"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactOptions:
+    """The switches of the search, each of which only makes it faster, and its restarts."""
+
+    dominance: bool = True  # nothing may start above where another would have ended
+    support: bool = True  # a buffer passed over rests on one still to come
+    sections: bool = True  # what is left of a section must fit above its lowest bound
+    packing: bool = True  # ... and above each of its bounds
+    twins: bool = True  # equal buffers in the order of rank
+    dynamic: bool = True  # lowest floor first, not rank first
+    decompose: bool = True  # cut where no buffer spans
+    maximal: bool = True  # only the sections that no other contains
+    learn: bool = True  # failures weigh in the next order
+    restart: int = 2000  # nodes of the shortest restart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The verdict, the offsets when it fits, and the nodes it took."""
+
+    verdict: Verdict
+    offsets: Int64 | None
+    nodes: int
+
+
+def decide(
+    problem: Problem,
+    capacity: int,
+    *,
+    nodes: int,
+    seed: int = 0,
+    options: ExactOptions | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Outcome:
+    """Return whether the problem fits `capacity` bytes, as far as `nodes` search nodes can tell, and a placement.
+
+    `stop` is asked between restarts whether to give up early.
+    """
+    options = options or ExactOptions()
+    if lower_bound(problem) > capacity:
+        return Outcome(verdict=Verdict.NEVER, offsets=None, nodes=0)
+    offsets = np.maximum(problem.fixed, 0)
+    used = 0
+    for part in components(problem) if options.decompose else [np.flatnonzero(problem.size)]:
+        outcome = _restarts(subproblem(problem, part), capacity, nodes - used, seed, options, stop)
+        used += outcome.nodes
+        if outcome.offsets is None:
+            return Outcome(verdict=outcome.verdict, offsets=None, nodes=used)
+        offsets[part] = outcome.offsets
+    return Outcome(verdict=Verdict.FITS, offsets=offsets, nodes=used)
+
+
+def components(problem: Problem) -> list[Int64]:
+    """Return the groups of buffers (of any size but 0) between the times that no buffer spans, in time order."""
+    some = np.flatnonzero(problem.size)
+    if len(some) == 0:
+        return []
+    some = some[np.argsort(problem.start[some], kind="stable")]
+    reached = np.maximum.accumulate(problem.end[some])
+    return np.split(some, 1 + np.flatnonzero(problem.start[some][1:] >= reached[:-1]))
+
+
+def sections(problem: Problem, *, maximal: bool = True) -> tuple[Int64, Int64, int]:
+    """Return `(first, last, count)`: buffer `i` is live in the sections `first[i] .. last[i] - 1` of `count`.
+
+    Two buffers are live together exactly when they share a section. Only the sections that no other one contains are
+    kept when `maximal`: those after which a buffer ends and in which one has started since the section kept before.
+    """
+    times = np.unique(np.concatenate([problem.start, problem.end]))
+    first, last = np.searchsorted(times, problem.start), np.searchsorted(times, problem.end)
+    if not maximal:
+        return first.astype(np.int64), last.astype(np.int64), len(times) - 1
+    started = np.cumsum(np.bincount(first, minlength=len(times)))
+    closing = np.unique(last) - 1
+    kept = closing[np.diff(started[closing], prepend=0) > 0]
+    return np.searchsorted(kept, first), np.searchsorted(kept, last), len(kept)
+
+
+def _restarts(
+    problem: Problem, capacity: int, nodes: int, seed: int, options: ExactOptions, stop: Callable[[], bool]
+) -> Outcome:
+    first, last, count = sections(problem, maximal=options.maximal)
+    used, turn = 0, 0
+    orders = _Orders(problem, first, last, count, seed)
+    while used < nodes and not stop():
+        order = orders.next()
+        model = build(first[order], last[order], problem.size[order], problem.fixed[order], count)
+        state = blank(model, count)
+        turn += 1
+        limit = min(max(options.restart * (1 + turn // 50), 2 * len(problem)), nodes - used)
+        status, visited = kernels.search(model, state, _switches(options), capacity, limit)
+        used += visited
+        if status == kernels.FOUND:
+            offsets = np.empty(len(problem), np.int64)
+            offsets[order] = state.offset
+            return Outcome(verdict=Verdict.FITS, offsets=offsets, nodes=used)
+        if status == kernels.EXHAUSTED:
+            return Outcome(verdict=Verdict.NEVER, offsets=None, nodes=used)
+        if options.learn:
+            orders.learn(state.failures)
+    return Outcome(verdict=Verdict.UNKNOWN, offsets=None, nodes=used)
+
+
+class _Orders:
+    """The orders of the restarts: by live bytes without noise first, then drawn, half of them by learned weights."""
+
+    def __init__(self, problem: Problem, first: Int64, last: Int64, count: int, seed: int) -> None:
+        self.first, self.last = first, last
+        duration = (problem.end - problem.start).astype(np.float64)
+        size = problem.size.astype(np.float64)
+        self.base = (size * duration, duration, size)
+        change = np.zeros(count + 1)
+        np.add.at(change, first, size)
+        np.add.at(change, last, -size)
+        self.live = np.cumsum(change)[:count]
+        self.learned = np.zeros(count)
+        self.random = np.random.default_rng(seed)
+        self.turn = 0
+
+    def next(self) -> Int64:
+        """Return the buffers in the next order, first placed first."""
+        turn, self.turn = self.turn, self.turn + 1
+        base = self.base[turn % 3]
+        weight = self._over(self.learned if turn // 6 % 2 else self.live, highest=turn // 3 % 2 == 0)
+        power, spread = (WIDE, 0.0) if turn < 6 else (POWERS[self.random.integers(len(POWERS))], NOISE)
+        noise = self.random.normal(0.0, spread, len(base)) if spread else 0.0
+        key = power * np.log(weight + 1e-9) + np.log(base) + noise
+        return np.argsort(-key, kind="stable").astype(np.int64)
+
+    def _over(self, weight: Floats, *, highest: bool) -> Floats:
+        share = weight / max(float(weight.max()), 1e-9)
+        if highest:
+            return np.array([share[a:b].max() for a, b in zip(self.first, self.last, strict=True)], np.float64)
+        total: Floats = np.concatenate([np.zeros(1), np.cumsum(share)])
+        return np.asarray(total[self.last] - total[self.first], np.float64)
+
+    def learn(self, failures: Int64) -> None:
+        """Move the learned weights toward where branches ended."""
+        self.learned *= 0.8
+        self.learned += failures / max(1, int(failures.sum()))
+
+
+def build(first: Int64, last: Int64, size: Int64, fixed: Int64, count: int) -> kernels.Model:
+    """Return the search's model of buffers that are in rank order already."""
+    first_member, member = kernels.members(first, last, count)
+    first_neighbor, neighbor = kernels.neighbors(first, last)
+    return kernels.Model(
+        start=first,
+        end=last,
+        size=size,
+        fixed=fixed,
+        twin=_twins(first, last, np.where(fixed == FREE, size, -1 - np.arange(len(size)))),
+        first_member=first_member,
+        member=member,
+        first_neighbor=first_neighbor,
+        neighbor=neighbor,
+        obstacle=np.flatnonzero(fixed != FREE),
+    )
+
+
+def _twins(first: Int64, last: Int64, size: Int64) -> Int64:
+    order = np.lexsort((size, last, first))
+    same = np.ones(max(len(order) - 1, 0), np.bool_)
+    for key in (first, last, size):
+        same &= key[order][1:] == key[order][:-1]
+    twin = np.full(len(order), -1, np.int64)
+    twin[order[1:][same]] = order[:-1][same]
+    return twin
+
+
+def blank(model: kernels.Model, count: int) -> kernels.State:
+    """Return the state of a search that has placed nothing."""
+    n = len(model.size)
+    left = np.zeros(count + 1, np.int64)
+    np.add.at(left, model.start, model.size)
+    np.add.at(left, model.end, -model.size)
+    ring = np.arange(n + 1)
+    return kernels.State(
+        offset=np.zeros(n, np.int64),
+        placed=np.zeros(n, np.int64),
+        floor=np.zeros(n, np.int64),
+        bound=np.zeros(n, np.int64),
+        left=np.cumsum(left)[:count],
+        failures=np.zeros(count, np.int64),
+        link=np.roll(ring, -1),
+        back=np.roll(ring, 1),
+        trail=np.zeros(2 * len(model.neighbor) + 2, np.int64),
+        keys=np.zeros(n, np.int64),
+        sizes=np.zeros(n, np.int64),
+    )
+
+
+def _switches(options: ExactOptions) -> kernels.Switches:
+    return kernels.Switches(
+        dominance=options.dominance,
+        support=options.support,
+        sections=options.sections,
+        packing=options.packing,
+        twins=options.twins,
+        dynamic=options.dynamic,
+    )

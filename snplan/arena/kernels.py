@@ -1,0 +1,369 @@
+"""The inner loops of the address searches, compiled by numba on first use and cached beside this file.
+
+Import this module only where a search is about to start: numba takes a moment to load, and most problems need none.
+
+The exact search, `search`, places buffers in the order of their offsets, lowest first, which every placement that has
+been pushed down as far as it goes (a canonical placement) allows. At every node the *floor* of a buffer is the highest
+top of the placed buffers it conflicts with, so a placement is a sequence of buffers and nothing else. A node is dead
+when some section (a set of buffers all live at one time) cannot hold what is left of it above the floors. Canonical
+placements, sections and dominated offsets are ideas published with MiniMalloc (Moffitt, ASPLOS 2023).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar, cast
+
+import numba
+import numpy as np
+
+from snplan.arena.problem import Int64
+
+F = TypeVar("F", bound=Callable[..., object])
+
+HUGE = 1 << 62
+FOUND, EXHAUSTED, STOPPED = 1, 0, 2
+
+
+def kernel(function: F) -> F:
+    """Return the function compiled by numba, from its cache where that can be written."""
+    try:
+        return cast(F, numba.njit(cache=True, nogil=True)(function))
+    except RuntimeError:  # no folder that the cache may write to
+        return cast(F, numba.njit(nogil=True)(function))
+
+
+class Model(NamedTuple):
+    """A problem for `search`: buffers in rank order, live in the sections `start[i] .. end[i] - 1`."""
+
+    start: Int64
+    end: Int64
+    size: Int64
+    fixed: Int64  # offset, or -1
+    twin: Int64  # the buffer of the rank before with the same interval and size, or -1
+    first_member: Int64  # by section, into `member`
+    member: Int64
+    first_neighbor: Int64  # by buffer, into `neighbor`
+    neighbor: Int64
+    obstacle: Int64  # the buffers with a fixed offset
+
+
+class State(NamedTuple):
+    """What `search` changes; `link` and `back` list the unplaced buffers by rank, with the entry `n` as both ends."""
+
+    offset: Int64
+    placed: Int64
+    floor: Int64
+    bound: Int64  # lowest offset that is still possible, refreshed at every node
+    left: Int64  # per section: bytes of its unplaced buffers
+    failures: Int64  # per section: how often it ended a branch
+    link: Int64
+    back: Int64
+    trail: Int64  # pairs (buffer, its floor before)
+    keys: Int64  # room for a sort
+    sizes: Int64
+
+
+class Switches(NamedTuple):
+    """Which of the optional rules are on; none of them changes whether a problem has a solution."""
+
+    dominance: bool
+    support: bool
+    sections: bool
+    packing: bool
+    twins: bool
+    dynamic: bool
+
+
+@kernel
+def fit(start: Int64, end: Int64, size: Int64, order: Int64, offset: Int64, count: int, smallest: bool) -> int:
+    """Return the height of first fit (or smallest-gap fit) in this order; the first `count` keep their offsets."""
+    n = len(order)
+    bottom, top = np.empty(n, np.int64), np.empty(n, np.int64)
+    begin, until = np.empty(n, np.int64), np.empty(n, np.int64)
+    height = 0
+    for placed in range(n):
+        i = order[placed]
+        if placed >= count:
+            offset[i] = _gap(bottom, top, begin, until, placed, start[i], end[i], size[i], smallest)
+        at = np.searchsorted(bottom[:placed], offset[i], side="right")
+        for j in range(placed, at, -1):
+            bottom[j], top[j], begin[j], until[j] = bottom[j - 1], top[j - 1], begin[j - 1], until[j - 1]
+        bottom[at], top[at], begin[at], until[at] = offset[i], offset[i] + size[i], start[i], end[i]
+        height = max(height, top[at])
+    return height
+
+
+@kernel
+def _gap(
+    bottom: Int64, top: Int64, begin: Int64, until: Int64, count: int, start: int, end: int, size: int, smallest: bool
+) -> int:
+    current, best, best_gap = 0, -1, HUGE
+    for j in range(count):
+        if begin[j] < end and until[j] > start:
+            gap = bottom[j] - current
+            if gap >= size and gap < best_gap:
+                best, best_gap = current, gap
+                if not smallest:
+                    break
+            current = max(current, top[j])
+    return current if best < 0 else best
+
+
+@kernel
+def members(start: Int64, end: Int64, count: int) -> tuple[Int64, Int64]:
+    """Return `(first, member)`: the buffers live in section `k` are `member[first[k] : first[k + 1]]`."""
+    first = np.zeros(count + 1, np.int64)
+    for i in range(len(start)):
+        first[start[i] + 1 : end[i] + 1] += 1
+    first = np.cumsum(first)
+    free = first[:-1].copy()
+    member = np.empty(first[-1], np.int64)
+    for i in range(len(start)):
+        for section in range(start[i], end[i]):
+            member[free[section]] = i
+            free[section] += 1
+    return first, member
+
+
+@kernel
+def neighbors(start: Int64, end: Int64) -> tuple[Int64, Int64]:
+    """Return `(first, neighbor)`: those live together with buffer `i` are `neighbor[first[i] : first[i + 1]]`."""
+    n = len(start)
+    first = np.zeros(n + 1, np.int64)
+    for i in range(n):
+        first[i + 1] = first[i] + np.sum((start < end[i]) & (end > start[i])) - 1
+    neighbor = np.empty(first[n], np.int64)
+    at = 0
+    for i in range(n):
+        for j in range(n):
+            if start[j] < end[i] and end[j] > start[i] and i != j:
+                neighbor[at] = j
+                at += 1
+    return first, neighbor
+
+
+@kernel
+def search(model: Model, state: State, switches: Switches, capacity: int, limit: int) -> tuple[int, int]:
+    """Return `(FOUND | EXHAUSTED | STOPPED, nodes)`; when found, `state.offset` holds the offsets.
+
+    Depth first, without recursion: `chosen[d]` is the buffer placed at depth `d`; the next branch there is the next
+    buffer after it in the order of (floor, rank), which needs no list because backtracking restores every floor.
+    """
+    n = len(model.size)
+    chosen = np.full(n + 1, -1, np.int64)
+    ceiling = np.zeros(n + 1, np.int64)
+    marks = np.zeros(n + 1, np.int64)
+    depth, nodes = 0, 0
+    while True:
+        last = chosen[depth - 1] if depth else -1
+        last_offset = state.offset[last] if depth else 0
+        if chosen[depth] < 0:
+            nodes += 1
+            if depth == n:
+                return FOUND, nodes
+            if nodes > limit:
+                return STOPPED, nodes
+            ceiling[depth] = _examine(model, state, switches, capacity, last_offset, last)
+        pick = _next_branch(model, state, switches, ceiling[depth], chosen[depth], last_offset, last)
+        if pick >= 0:
+            chosen[depth] = pick
+            marks[depth + 1] = _put(model, state, pick, marks[depth])
+            depth += 1
+            chosen[depth] = -1
+        else:
+            depth -= 1
+            if depth < 0:
+                return EXHAUSTED, nodes
+            _take(model, state, chosen[depth], marks[depth], marks[depth + 1])
+
+
+@kernel
+def _is_before(offset: int, i: int, last_offset: int, last: int) -> bool:
+    """Return whether a buffer at this offset should have been placed before the last one."""
+    return offset < last_offset or (offset == last_offset and i < last)
+
+
+@kernel
+def _blocked(model: Model, state: State, i: int) -> bool:
+    """Return whether an unplaced fixed buffer is in the way of a free buffer at its floor."""
+    if model.fixed[i] >= 0:
+        return False
+    low, high = state.floor[i], state.floor[i] + model.size[i]
+    for j in model.obstacle:
+        if (
+            not state.placed[j]
+            and (model.start[j] < model.end[i] and model.start[i] < model.end[j])
+            and (model.fixed[j] < high and low < model.fixed[j] + model.size[j])
+        ):
+            return True
+    return False
+
+
+@kernel
+def _examine(model: Model, state: State, switches: Switches, capacity: int, last_offset: int, last: int) -> int:
+    """Return the offset below which the next buffer must lie; 0 when the node is dead. Refreshes `state.bound`."""
+    ceiling = _bounds(model, state, last_offset, last)
+    if ceiling == 0:
+        return 0
+    if switches.support:
+        _support(model, state, last_offset, last)
+    highest = _highest(model.size, state.bound, state.link, capacity)
+    if highest < 0 or (switches.sections and not _sections_fit(model, state, capacity, highest, switches.packing)):
+        return 0
+    return ceiling if switches.dominance else HUGE
+
+
+@kernel
+def _bounds(model: Model, state: State, last_offset: int, last: int) -> int:
+    """Return the lowest top of a buffer that could be placed next; 0 when a fixed buffer has become impossible."""
+    size, fixed, floor, bound, link = model.size, model.fixed, state.floor, state.bound, state.link
+    obstacles = len(model.obstacle) > 0
+    ceiling = HUGE
+    i = link[len(size)]
+    while i < len(size):
+        if fixed[i] >= 0 and (floor[i] > fixed[i] or _is_before(fixed[i], i, last_offset, last)):
+            return 0
+        bound[i] = fixed[i] if fixed[i] >= 0 else max(floor[i], last_offset)
+        passed_over = fixed[i] < 0 and _is_before(floor[i], i, last_offset, last)
+        if not passed_over and bound[i] + size[i] < ceiling and not (obstacles and _blocked(model, state, i)):
+            ceiling = bound[i] + size[i]
+        i = link[i]
+    return ceiling
+
+
+@kernel
+def _support(model: Model, state: State, last_offset: int, last: int) -> None:
+    """Raise the bound of every buffer passed over to the lowest top that it can still come to rest on."""
+    size, fixed, floor, bound, link = model.size, model.fixed, state.floor, state.bound, state.link
+    placed, first, neighbor = state.placed, model.first_neighbor, model.neighbor
+    i = link[len(size)]
+    while i < len(size):
+        if fixed[i] < 0 and _is_before(floor[i], i, last_offset, last):
+            lowest = HUGE
+            for k in range(first[i], first[i + 1]):
+                j = neighbor[k]
+                if not placed[j] and bound[j] + size[j] < lowest:
+                    lowest = bound[j] + size[j]
+            bound[i] = lowest
+        i = link[i]
+
+
+@kernel
+def _highest(size: Int64, bound: Int64, link: Int64, capacity: int) -> int:
+    """Return the highest bound of an unplaced buffer, or -1 when one does not fit above its bound."""
+    highest = 0
+    i = link[len(size)]
+    while i < len(size):
+        if bound[i] + size[i] > capacity:
+            return -1
+        highest = max(highest, bound[i])
+        i = link[i]
+    return highest
+
+
+@kernel
+def _sections_fit(model: Model, state: State, capacity: int, highest: int, packing: bool) -> bool:
+    """Return whether every section can hold what is left of it; only those that could fail are looked at."""
+    left, first, member = state.left, model.first_member, model.member
+    for section in range(len(left)):
+        if left[section] > 0 and highest + left[section] > capacity:
+            inside = member[first[section] : first[section + 1]]
+            if not _section_fits(inside, model.size, state, left[section], capacity, packing):
+                state.failures[section] += 1
+                return False
+    return True
+
+
+@kernel
+def _section_fits(inside: Int64, size: Int64, state: State, left: int, capacity: int, packing: bool) -> bool:
+    """Return whether the unplaced buffers of a section, one on the other and none below its bound, end in time.
+
+    One on the other in the order of their bounds is the lowest they can end (one machine, release dates).
+    """
+    placed, bound, keys, sizes = state.placed, state.bound, state.keys, state.sizes
+    count, lowest, highest = 0, HUGE, 0
+    for i in inside:
+        if not placed[i]:
+            keys[count], sizes[count] = bound[i], size[i]
+            lowest, highest = min(lowest, bound[i]), max(highest, bound[i])
+            count += 1
+    if lowest + left > capacity:
+        return False
+    if highest + left <= capacity or not packing:
+        return True
+    return _stacked(keys, sizes, count) <= capacity
+
+
+@kernel
+def _stacked(keys: Int64, sizes: Int64, count: int) -> int:
+    """Return where blocks of these sizes end that stand on one another, none below its key (sorts both in place)."""
+    end = 0
+    for k in range(count):
+        key, size, at = keys[k], sizes[k], k
+        while at > 0 and keys[at - 1] > key:
+            keys[at], sizes[at] = keys[at - 1], sizes[at - 1]
+            at -= 1
+        keys[at], sizes[at] = key, size
+    for k in range(count):
+        end = max(end, keys[k]) + sizes[k]
+    return end
+
+
+@kernel
+def _next_branch(
+    model: Model, state: State, switches: Switches, ceiling: int, previous: int, last_offset: int, last: int
+) -> int:
+    """Return the unplaced buffer to try after `previous` (-1: the first), or -1 when there is none."""
+    fixed, floor, link, placed, twin = model.fixed, state.floor, state.link, state.placed, model.twin
+    n, twins, dynamic, obstacles = len(fixed), switches.twins, switches.dynamic, len(model.obstacle) > 0
+    after = -1
+    if previous >= 0:
+        after = fixed[previous] if fixed[previous] >= 0 else floor[previous]
+    best, best_position = -1, ceiling
+    i = link[n] if dynamic or previous < 0 else link[previous]
+    while i < n:
+        position = fixed[i] if fixed[i] >= 0 else floor[i]
+        if (
+            position < best_position
+            and not (dynamic and _is_before(position, i, after, previous + 1))
+            and not _is_before(position, i, last_offset, last)
+            and not (twins and twin[i] >= 0 and not placed[twin[i]])
+            and not (obstacles and _blocked(model, state, i))
+        ):
+            best, best_position = i, position
+            if not dynamic:
+                break
+        i = link[i]
+    return best
+
+
+@kernel
+def _put(model: Model, state: State, i: int, mark: int) -> int:
+    """Place a buffer, raise the floors of its neighbors, and return the new end of the trail."""
+    placed, floor, trail, neighbor, left = state.placed, state.floor, state.trail, model.neighbor, state.left
+    state.offset[i] = model.fixed[i] if model.fixed[i] >= 0 else floor[i]
+    top = state.offset[i] + model.size[i]
+    placed[i] = 1
+    state.link[state.back[i]], state.back[state.link[i]] = state.link[i], state.back[i]
+    for section in range(model.start[i], model.end[i]):
+        left[section] -= model.size[i]
+    for k in range(model.first_neighbor[i], model.first_neighbor[i + 1]):
+        j = neighbor[k]
+        if not placed[j] and floor[j] < top:
+            trail[mark], trail[mark + 1] = j, floor[j]
+            floor[j] = top
+            mark += 2
+    return mark
+
+
+@kernel
+def _take(model: Model, state: State, i: int, mark: int, end: int) -> None:
+    """Undo `_put`, whose trail is `mark .. end`."""
+    floor, trail, left = state.floor, state.trail, state.left
+    for k in range(mark, end, 2):
+        floor[trail[k]] = trail[k + 1]
+    for section in range(model.start[i], model.end[i]):
+        left[section] += model.size[i]
+    state.link[state.back[i]], state.back[state.link[i]] = i, i
+    state.placed[i] = 0
