@@ -70,6 +70,7 @@ class Kind:
     refuses         why an op with these attributes, and gradients at these outputs, has no gradient; None: it has one
     differentiable  indices of the inputs that gradients flow to; None: every floating-point input
     inplace         (output, input) pairs that may share one buffer when nothing else needs the input's bytes
+                    (`snplan.ops.inplace_pairs` leaves out inputs that an op has not, and other types or sizes)
     flops, traffic  arithmetic operations, and bytes moved in device memory, of one execution
     random          the op draws from its random stream (`Op.rng`)
     view            the output is the input's bytes under another shape; removed before planning
