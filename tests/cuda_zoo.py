@@ -8,7 +8,6 @@ from typing import Any
 from snplan import models
 from snplan.compiler import CompileOptions, compile_model
 from snplan.frontend import load_model, read_weights
-from snplan.models.files import save
 from snplan.plan.index import index_plan
 from snplan.plan.model import StepPlan
 from snplan.runtime.numpy import Array
@@ -28,14 +27,23 @@ TINY: dict[str, dict[str, Any]] = {
 
 
 def planned(
-    name: str, folder: Path, *, batch: int = 2, given: dict[str, Any] | None = None, **options: Any
+    name: str, folder: Path, *, given: dict[str, Any] | None = None, share: float = 1.0, **options: Any
 ) -> tuple[StepPlan, dict[str, Array]]:
     """A model's plan and its weights. `share` between 0 (the floor) and 1 (keep-all) sets the budget."""
-    path = folder / f"{name}.onnx"
-    save(models.build(name, **{**TINY.get(name, {}), **(given or {}), "batch": batch}), path)
-    share = options.pop("share", 1.0)
-    wide = CompileOptions(budget_bytes=64 << 30, reserve_bytes=0, **options)
-    result = compile_model(path, wide)
+    key = repr((name, given, share, sorted(options.items())))
+    if key not in _PLANNED:
+        _PLANNED[key] = _planned(name, folder / f"{name}.onnx", given or {}, share, options)
+    return _PLANNED[key]
+
+
+_PLANNED: dict[str, tuple[StepPlan, dict[str, Array]]] = {}
+
+
+def _planned(
+    name: str, path: Path, given: dict[str, Any], share: float, options: dict[str, Any]
+) -> tuple[StepPlan, dict[str, Array]]:
+    models.save(models.build(name, **{**TINY.get(name, {}), "batch": 2, **given}), path)
+    result = compile_model(path, CompileOptions(budget_bytes=64 << 30, reserve_bytes=0, **options))
     if share < 1:
         report = result.report
         budget = int(report["floor_bytes"] + share * (report["keep_all_bytes"] - report["floor_bytes"]))

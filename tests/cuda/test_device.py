@@ -1,0 +1,125 @@
+"""Whole training steps on a real device."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_zoo import TINY, planned
+
+from snplan.plan.model import StepPlan
+from snplan.runtime.cuda.backend import CudaBackend
+from snplan.runtime.data import random_data
+from snplan.runtime.numpy import Array
+from snplan.runtime.numpy.streams import Delays
+from snplan.runtime.protocol import Backend
+from snplan.runtime.run import run_plan
+from snplan.runtime.session import TrainingSession
+
+pytestmark = pytest.mark.cuda
+
+
+def steps(plan: StepPlan, weights: dict[str, Array], backend: str | Backend, count: int = 2) -> dict[str, Array]:
+    """What some steps leave: losses, gradients, state."""
+    with TrainingSession(plan, weights, backend=backend, seed=3) as session:
+        feed = random_data(session.index, seed=1)
+        losses = [session.step(feed.step(number)) for number in range(1, count + 1)]
+        gradients = {f"{name}:grad": value for name, value in session.gradients().items()}
+        return {"losses": np.array(losses), **session.outputs(), **session.state(), **gradients}
+
+
+@pytest.mark.parametrize("name", sorted(TINY))
+def test_zoo_as_numpy(name: str, tmp_path: Path) -> None:
+    """Two steps agree with the NumPy backend up to rounding."""
+    plan, weights = planned(name, tmp_path, optimizer="momentum")
+    device, host = steps(plan, weights, "cuda"), steps(plan, weights, "numpy")
+    np.testing.assert_allclose(device["losses"], host["losses"], rtol=2e-4)
+    grads = [key for key in host if key.endswith(":grad")]
+    total = sum(float(np.square(host[key].astype(np.float64)).sum()) for key in grads)
+    error = sum(float(np.square(device[key].astype(np.float64) - host[key]).sum()) for key in grads)
+    assert (error / total) ** 0.5 < 2e-3, name
+
+
+@pytest.mark.parametrize("options", [{}, {"delays": Delays(seed=1, seconds=0.0005)}])
+@pytest.mark.parametrize("share", [0.6, 0.0])
+@pytest.mark.parametrize("name", ["resnet", "vgg16", "gpt2", "unet"])
+def test_planned_equals_unplanned(name: str, share: float, options: dict[str, Any], tmp_path: Path) -> None:
+    """Whatever is moved and recomputed, no bit changes; also with waits at random places."""
+    plan, weights = planned(name, tmp_path, share=share, optimizer="adam", deterministic=True)
+    report = run_plan(plan, weights, steps=3, check=True, backend=CudaBackend(**options))
+    assert report.checked
+    assert report.peak_bytes == plan.arena_bytes
+
+
+def test_debug_finds_nothing(tmp_path: Path) -> None:
+    """A sound plan reads no dead bytes."""
+    plan, weights = planned("resnet", tmp_path, share=0.2, optimizer="momentum")
+    assert run_plan(plan, weights, steps=2, backend=CudaBackend(debug=True)).steps == 2
+
+
+def test_captured_equals_eager(tmp_path: Path) -> None:
+    """A step that was captured once gives the bits of steps that were not, with new inputs and random numbers."""
+    plan, weights = planned("alexnet", tmp_path, share=0.5, optimizer="adam", deterministic=True)
+    eager = steps(plan, weights, CudaBackend(replay="eager"), 20)
+    graph = steps(plan, weights, CudaBackend(), 20)
+    assert eager.keys() == graph.keys()
+    assert all(eager[key].tobytes() == graph[key].tobytes() for key in eager)
+
+
+def test_shares_the_context_with_torch(tmp_path: Path) -> None:
+    """PyTorch's work before, between and after steps is not disturbed, and it does not disturb."""
+    torch = pytest.importorskip("torch")
+    plan, weights = planned("resnet", tmp_path, optimizer="momentum", deterministic=True)
+    alone = steps(plan, weights, "cuda", 2)["losses"]
+    event = torch.cuda.Event(enable_timing=True)
+    x = torch.ones(1000, device="cuda")
+    event.record()
+    with TrainingSession(plan, weights, backend="cuda", seed=3) as session:
+        feed = random_data(session.index, seed=1)
+        losses = [session.step(feed.step(1))]
+        assert float((x * 2).sum()) == 2000
+        losses.append(session.step(feed.step(2)))
+        event.synchronize()
+    assert float(x.sum()) == 1000
+    np.testing.assert_array_equal(losses, alone)
+
+
+PROGRAM = """
+import sys, threading
+sys.path[:0] = {path!r}
+from pathlib import Path
+from cuda_zoo import planned
+from snplan.runtime.data import random_data
+from snplan.runtime.session import TrainingSession
+plan, weights = planned("mlp", Path({folder!r}), given={{"widths": (5, 6, 7)}})
+session = TrainingSession(plan, weights, backend="cuda")
+feed = random_data(session.index, seed=1)
+def work():
+    session.step(feed.step(1))
+    if {fail}:
+        session.backend._bound.work[max(session.backend._bound.work)] = [lambda: 1 / 0]
+        session.backend._capturing_next = False
+        session.step(feed.step(2))
+if {threaded}:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+else:
+    work()
+"""
+
+
+@pytest.mark.parametrize(("fail", "threaded"), [(False, False), (True, False), (True, True)])
+def test_interpreter_ends_clean(fail: bool, threaded: bool, tmp_path: Path) -> None:
+    """A session left open, or broken by an error, ends with the interpreter: no abort, no context-stack banner."""
+    program = PROGRAM.format(path=sys.path, folder=str(tmp_path), fail=fail, threaded=threaded)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == (1 if fail and not threaded else 0)
+    assert "context stack" not in done.stderr
+    assert ("ZeroDivisionError" in done.stderr or "division by zero" in done.stderr) == fail
+    if not fail:
+        assert done.stderr == ""

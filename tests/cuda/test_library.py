@@ -1,0 +1,119 @@
+"""Convolutions and matrix products on a real device, against NumPy in double precision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_ops import run_op
+from runtime_support import normal
+
+from snplan.runtime.numpy import KERNELS, Array, Context
+
+pytestmark = pytest.mark.cuda
+
+CONVOLUTIONS: dict[str, dict[str, Any]] = {
+    "3x3": {"x": (2, 16, 12, 10), "w": (8, 16, 3, 3), "pads": [1, 1, 1, 1]},
+    "1x1": {"x": (2, 32, 9, 9), "w": (64, 32, 1, 1), "pads": [0] * 4},
+    "odd_channels": {"x": (3, 3, 17, 19), "w": (7, 3, 5, 3), "pads": [2, 1, 2, 1], "strides": [2, 1]},
+    "groups": {"x": (2, 12, 8, 8), "w": (18, 4, 3, 3), "pads": [1] * 4, "group": 3},
+    "depthwise": {"x": (2, 24, 9, 9), "w": (24, 1, 3, 3), "pads": [1] * 4, "group": 24},
+    "dilated": {"x": (2, 8, 15, 15), "w": (16, 8, 3, 3), "pads": [2] * 4, "dilations": [2, 2]},
+    "asymmetric": {"x": (2, 8, 9, 9), "w": (16, 8, 3, 3), "pads": [0, 0, 1, 1], "strides": [2, 2]},
+    "one_axis": {"x": (4, 8, 30), "w": (16, 8, 5), "pads": [2, 2]},
+    "three_axes": {"x": (2, 4, 6, 7, 8), "w": (8, 4, 3, 3, 3), "pads": [1] * 6},
+    "first_layer": {"x": (4, 3, 32, 32), "w": (16, 3, 7, 7), "pads": [3] * 4, "strides": [2, 2]},
+}
+
+
+def window(case: dict[str, Any]) -> dict[str, Any]:
+    """Attributes of a case."""
+    axes = len(case["x"]) - 2
+    ones = [1] * axes
+    return {
+        "strides": case.get("strides", ones),
+        "pads": case["pads"],
+        "dilations": case.get("dilations", ones),
+        "group": case.get("group", 1),
+    }
+
+
+def expected(kind: str, inputs: list[Array], attrs: dict[str, Any]) -> Array:
+    """In double precision."""
+    return KERNELS[kind]([x.astype(np.float64) for x in inputs], attrs, Context())[0]
+
+
+def distance(a: Array, b: Array) -> float:
+    """Relative L2."""
+    return float(np.linalg.norm(a.astype(np.float64) - b)) / max(float(np.linalg.norm(b)), 1e-300)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
+@pytest.mark.parametrize("workspace", [None, 32 << 20], ids=["none", "32M"])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolution(name: str, workspace: int | None, precision: str) -> None:
+    """All three directions, and a bias, with and without a workspace."""
+    case = CONVOLUTIONS[name]
+    attrs = window(case)
+    x, w = normal(*case["x"]), normal(*case["w"], seed=1)
+    y = expected("conv", [x, w], attrs)
+    dy, bias = normal(*y.shape, seed=2), normal(y.shape[1], seed=3)
+    calls: list[tuple[str, list[Array], dict[str, Any]]] = [
+        ("conv", [x, w], attrs),
+        ("conv", [x, w, bias], attrs),
+        ("conv_transpose", [dy, w], {**attrs, "shape": list(x.shape)}),
+        ("conv_filter", [x, dy], {**attrs, "shape": list(w.shape)}),
+    ]
+    bound = 2e-3 if precision == "tf32" else 2e-6
+    for kind, inputs, given in calls:
+        (found,) = run_op(kind, inputs, given, workspace=workspace, precision=precision)
+        assert distance(found, expected(kind, inputs, given)) <= bound, (kind, len(inputs))
+
+
+PRODUCTS: dict[str, dict[str, Any]] = {
+    "plain": {"a": (33, 65), "b": (65, 17)},
+    "trans_a": {"a": (65, 33), "b": (65, 17), "trans_a": True},
+    "trans_b": {"a": (33, 65), "b": (17, 65), "trans_b": True, "alpha": 0.5},
+    "both": {"a": (65, 33), "b": (17, 65), "trans_a": True, "trans_b": True},
+    "bias_columns": {"a": (32, 64), "b": (64, 16), "bias": (16,)},
+    "bias_rows": {"a": (32, 64), "b": (64, 16), "bias": (32, 1)},
+    "bias_whole": {"a": (3, 32, 64), "b": (64, 16), "bias": (3, 32, 16)},
+    "batch": {"a": (3, 4, 8, 16), "b": (3, 4, 16, 8)},
+    "batch_right": {"a": (8, 16), "b": (5, 16, 8)},
+    "batch_left": {"a": (5, 7, 8, 16), "b": (16, 8)},
+    "batch_mixed": {"a": (3, 1, 8, 16), "b": (1, 4, 16, 8)},
+    "batch_transposed": {"a": (6, 16, 9), "b": (6, 16, 8), "trans_a": True},
+    "one_row": {"a": (1, 100), "b": (100, 7)},
+    "one_column": {"a": (10, 100), "b": (100, 1)},
+    "inner_one": {"a": (10, 1), "b": (1, 12)},
+    "inner_none": {"a": (10, 0), "b": (0, 12), "bias": (12,)},
+    "empty": {"a": (0, 8), "b": (8, 12)},
+    "double": {"a": (20, 30), "b": (30, 10), "dtype": np.float64, "bias": (10,)},
+    "long": {"a": (64, 4096), "b": (4096, 64)},
+}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_product(name: str, precision: str) -> None:
+    """Shapes, transposes, broadcast batches, biases of all kinds; fp32 is not TF32 in secret."""
+    case = PRODUCTS[name]
+    attrs = {"trans_a": case.get("trans_a", False), "trans_b": case.get("trans_b", False)}
+    attrs["alpha"] = case.get("alpha", 1.0)
+    dtype = case.get("dtype", np.float32)
+    inputs = [normal(*case[key], seed=seed, dtype=dtype) for seed, key in enumerate(("a", "b", "bias")) if key in case]
+    (found,) = run_op("matmul", inputs, attrs, precision=precision)
+    right = expected("matmul", inputs, attrs)
+    assert found.shape == right.shape
+    bound = 1e-14 if dtype is np.float64 else 2e-3 if precision == "tf32" else 2e-6
+    assert distance(found, right) <= bound
+
+
+def test_tf32_is_used() -> None:
+    """The modes differ: TF32 rounds operands to 11 bits."""
+    inputs = [normal(256, 512), normal(512, 256, seed=1)]
+    attrs = {"trans_a": False, "trans_b": False, "alpha": 1.0}
+    right = expected("matmul", inputs, attrs)
+    assert distance(run_op("matmul", inputs, attrs, precision="fp32")[0], right) < 1e-6
+    assert distance(run_op("matmul", inputs, attrs, precision="tf32")[0], right) > 1e-5
