@@ -27,6 +27,8 @@ from snplan.passes.search import Search, keep_all_candidate
 from snplan.plan.file import encode_plan
 from snplan.plan.model import ModelRef, StepPlan
 from snplan.plan.verify import verify
+from snplan.runtime.numpy.backend import NumpyBackend
+from snplan.runtime.numpy.streams import Delays
 from snplan.runtime.run import run_plan
 from snplan.training import attach_loss, build_step, make_optimizer
 
@@ -104,7 +106,8 @@ def test_plans_are_sound_and_replay_bit_for_bit(judge: Judge, forward: Forward, 
 @settings(RELAXED, max_examples=10)
 def test_poison_and_delays_change_no_bit(forward: Forward, share: float) -> None:
     plan = planned(indexed(forward), share)
-    assert run_plan(plan, weights_of(plan), steps=2, seed=1, check=True, debug=True, delays=0.0005).checked
+    backend = NumpyBackend(debug=True, delays=Delays(seed=4, seconds=0.0005))
+    assert run_plan(plan, weights_of(plan), steps=2, seed=1, check=True, backend=backend).checked
 
 
 @given(forward=forwards())

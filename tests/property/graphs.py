@@ -54,9 +54,7 @@ class GraphWriter:
 
     def forward(self, output: str) -> Forward:
         """The finished graph with `output` as its only result."""
-        graph = Graph(
-            tensors=self.tensors, ops=tuple(self.ops), sources=tuple(self.sources), outputs=(output,)
-        )
+        graph = Graph(tensors=self.tensors, ops=tuple(self.ops), sources=tuple(self.sources), outputs=(output,))
         initializers = tuple(name for name in self.sources if name not in self.inputs)
         return Forward(
             graph=graph, inputs=tuple(self.inputs), initializers=initializers, state_updates=dict(self.states)
@@ -75,7 +73,7 @@ def _batch_norm(writer: GraphWriter, x: str) -> str:
 def _weight(writer: GraphWriter, draw: st.DrawFn, rows: int, columns: int) -> str:
     """A weight of this shape: an old one (shared) or a new one."""
     old = [n for n in writer.sources if n.startswith("w") and writer.tensors[n].shape == (rows, columns)]
-    if old and draw(st.booleans()):
+    if old and draw(st.sampled_from((False, True))):
         return draw(st.sampled_from(old))
     return writer.source(f"w{len(writer.sources)}", (rows, columns), Role.CONSTANT)
 
