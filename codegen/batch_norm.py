@@ -43,9 +43,7 @@ class _Vectors:
     @property
     def repeated(self) -> list[Access]:
         """The vectors, repeated to the shape of x."""
-        return [
-            Access(argument=v.argument, operand=_repeated(v.operand, self._x), type=v.type) for v in self.stored
-        ]
+        return [Access(argument=v.argument, operand=_repeated(v.operand, self._x), type=v.type) for v in self.stored]
 
 
 def _epsilon(call: Call) -> str:

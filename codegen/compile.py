@@ -21,7 +21,7 @@ from snplan.errors import RunError
 Compiler: TypeAlias = Literal["auto", "nvcc", "nvrtc"]
 
 # Contraction into fused multiply-adds stays on: what must not be contracted says so in the text.
-_FLAGS = ("-std=c++17", "-lineinfo", "-diag-suppress=177,186")
+_FLAGS = ("-std=c++17", "-diag-suppress=177,186")
 _ELF = b"\x7fELF"
 _KERNEL = re.compile(r'^extern "C" __global__ void __launch_bounds__\(\d+\) (\w+)\(', re.MULTILINE)
 _LINE = re.compile(r"[(:](\d+)[):].*error")
@@ -123,7 +123,7 @@ def _with_nvrtc(text: str, arch: str) -> bytes:
 
     # Releases before 1.0 kept these names elsewhere.
     names = core if hasattr(core, "Program") else __import__("cuda.core.experimental", fromlist=["Program"])
-    options = names.ProgramOptions(arch=arch, std="c++17", lineinfo=True)
+    options = names.ProgramOptions(arch=arch, std="c++17")
     try:
         code = names.Program(text, "c++", options).compile("cubin").code
     except Exception as error:

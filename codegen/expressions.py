@@ -1,7 +1,7 @@
 """Elementwise functions of one input, and their derivatives, as CUDA C++ expressions.
 
-An expression is text over operand names; `A` is the type that it computes in, and helpers (`sigmoid`, `largest`, ...) are
-in templates/prelude.cu.j2. Expressions are pure text, so chains of ops compose by naming results (`chain.py`).
+An expression is text over operand names; `A` is the type that it computes in, and helpers (`sigmoid`, `largest`, ...)
+are in templates/prelude.cu.j2. Expressions are pure text, so chains of ops compose by naming results (`chain.py`).
 """
 
 from __future__ import annotations

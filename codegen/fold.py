@@ -83,7 +83,7 @@ def fold(
     reduced = space_of([only(x.operand, axes) for x in inputs])
     work = _work(inputs, kept, reduced)
     kind = index_type([x.operand for x in (*inputs, *outputs, *beside)], kept.count, reduced.count)
-    shared = [Workspace(workspace), Control()] if work.splits > 1 else []
+    shared: list[Argument] = [Workspace(workspace), Control()] if work.splits > 1 else []
     numbers = (work.results, work.length, quotient(work.length, work.splits), reduced.count)
     return (
         Launch(
@@ -170,7 +170,9 @@ def _text(
         "parameters": ", ".join(
             [*pointers, "i64 outputs", "i64 length", "i64 chunk", "i64 count", *(text for text, _ in body.extra)]
         ),
-        "kept": tuple((own if work.rows else in_vectors(own, work.width)).code("o", [f"{n}_kept" for n in names], kind)),
+        "kept": tuple(
+            (own if work.rows else in_vectors(own, work.width)).code("o", [f"{n}_kept" for n in names], kind)
+        ),
         "reduced": tuple(_relative(along).code("r", [f"{n}_along" for n in names], kind)),
         "places": tuple(
             kept.pick(range(count, len(kept.strides))).code(

@@ -24,7 +24,9 @@ def checked(name: str, value: str, size: int) -> tuple[str, ...]:
     )
 
 
-def _read(call: Call, x: Operand, indices: Operand, early: tuple[str, ...], shift: str, steps: Sequence[int]) -> Sequence[Launch]:
+def _read(
+    call: Call, x: Operand, indices: Operand, early: tuple[str, ...], shift: str, steps: Sequence[int]
+) -> Sequence[Launch]:
     """A kernel that reads input 0, seen as `x`, moved by `shift` (multiples of `steps`) once `early` has run."""
     y = call.outputs[0]
     innermost = min((i for i in range(y.rank) if y.shape[i] != 1), key=lambda i: abs(y.strides[i]), default=0)

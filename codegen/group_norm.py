@@ -54,7 +54,9 @@ class _Groups:
     def statistic(self, access: Access) -> Access:
         """[N, groups], repeated."""
         seen = access.operand
-        ones = replace(seen, shape=(*seen.shape, *(1,) * len(self.within)), strides=(*seen.strides, *(0,) * len(self.within)))
+        ones = replace(
+            seen, shape=(*seen.shape, *(1,) * len(self.within)), strides=(*seen.strides, *(0,) * len(self.within))
+        )
         return replace(access, operand=broadcast(ones, self.shape))
 
 

@@ -1,4 +1,4 @@
-"""The launches that execute one op of a plan on a GPU: a pure function of the op, its tensors and their physical orders.
+"""The launches that execute one op of a plan on a GPU: a pure function of the op, its tensors and their orders.
 
 Convolutions and matrix products (`LIBRARY`) have none: cuDNN and cuBLASLt run them. All other kinds of the op table do;
 each takes one or two launches, a few rare ones more. No launch allocates; partial sums go into the op's workspace.
@@ -8,7 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from snplan.codegen import batch_norm, constants, elementwise, gather, group_norm, loss, lrn, move, pad, pool, random, reduce, resize, row_norm, scan, scatter, softmax, updates
+from snplan.codegen import (
+    batch_norm,
+    constants,
+    elementwise,
+    gather,
+    group_norm,
+    loss,
+    lrn,
+    move,
+    pad,
+    pool,
+    random,
+    reduce,
+    resize,
+    row_norm,
+    scan,
+    scatter,
+    softmax,
+    updates,
+)
 from snplan.codegen.call import BUILDERS, Call
 from snplan.codegen.launch import Launch
 from snplan.codegen.operand import Order, operand
@@ -16,7 +35,26 @@ from snplan.errors import RunError
 from snplan.ir import Spec
 from snplan.plan.model import PlanOp
 
-FAMILIES = (batch_norm, constants, elementwise, gather, group_norm, loss, lrn, move, pad, pool, random, reduce, resize, row_norm, scan, scatter, softmax, updates)
+FAMILIES = (
+    batch_norm,
+    constants,
+    elementwise,
+    gather,
+    group_norm,
+    loss,
+    lrn,
+    move,
+    pad,
+    pool,
+    random,
+    reduce,
+    resize,
+    row_norm,
+    scan,
+    scatter,
+    softmax,
+    updates,
+)
 LIBRARY = frozenset({"conv", "conv_transpose", "conv_filter", "matmul"})
 
 

@@ -86,7 +86,10 @@ def softmax_cross_entropy(call: Call) -> Sequence[Launch]:
     row = RowBody(
         compute=compute,
         stages=exponent_stages(compute),
-        before=(*labels.lines("b0", "first && "), f"const A logit = (A)wide(p_a0[a0_kept + target * {x.strides[axis]}]);"),
+        before=(
+            *labels.lines("b0", "first && "),
+            f"const A logit = (A)wide(p_a0[a0_kept + target * {x.strides[axis]}]);",
+        ),
         row_results=(f"({_loss(call).replace('nll', '(log_sum - (logit - t0.v))')})", *(() if none else ("weight",))),
         extra=labels.extra,
     )

@@ -51,7 +51,7 @@ def lrn(call: Call) -> Sequence[Launch]:
 
 @builds("lrn_grad")
 def lrn_grad(call: Call) -> Sequence[Launch]:
-    """dy * base^-beta - 2 alpha beta / size * x * (sum of dy y / base over the channels whose windows hold this one)."""
+    """dy * base^-beta - 2 alpha beta / size * x * (sum of dy y / base over channels whose windows hold this one)."""
     (x, y, dy), size = call.inputs, int(call.attrs["size"])
     factor = _number(2.0 * call.attrs["alpha"] * call.attrs["beta"] / size)
     lines = (
@@ -66,7 +66,5 @@ def lrn_grad(call: Call) -> Sequence[Launch]:
         "}",
     )
     result = f"a2 * power(base, {_number(-call.attrs['beta'])}) - {factor} * a0 * spread"
-    body = Body(
-        compute=accumulator(x.dtype), lines=lines, results=(result,), numbers=(_channel(x.rank),), limit=1
-    )
+    body = Body(compute=accumulator(x.dtype), lines=lines, results=(result,), numbers=(_channel(x.rank),), limit=1)
     return pointwise(call.kind, [reads(call, k) for k in range(3)], [writes(call)], body)

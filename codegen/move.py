@@ -128,7 +128,10 @@ def one_hot(call: Call) -> Sequence[Launch]:
     strides = (*indices.strides[:axis], 0, *indices.strides[axis:])
     seen = Operand(dtype=indices.dtype, shape=y.shape, strides=strides, offset=indices.offset)
     number = Access(argument=reads(call, 0).argument, operand=seen, type=c_type(indices.dtype))
-    off, on = (reads(call, 1, Operand(dtype=values.dtype, shape=y.shape, strides=(0,) * y.rank, offset=k), raw=True) for k in (0, 1))
+    off, on = (
+        reads(call, 1, Operand(dtype=values.dtype, shape=y.shape, strides=(0,) * y.rank, offset=k), raw=True)
+        for k in (0, 1)
+    )
     classes = tuple(int(i == axis) for i in range(y.rank))
     wanted = f"(a0 < 0 ? (i64)a0 + {depth} : (i64)a0)"
     body = Body(compute="int", results=(f"({wanted} == e0 ? a2 : a1)",), raw=True, numbers=(classes,))
@@ -196,7 +199,12 @@ def _join_launch(whole: Access, parts: Sequence[Access], runs: Sequence[int], wi
     numbers = [*(Scalar("int32", end) for end in ends), Scalar("int32", vectors)]
     arguments: tuple[Argument, ...] = (whole.argument, *(p.argument for p in parts), *numbers)
     text = source(
-        "join", "split" if split else "concat", type=whole.type, width=width, parts=len(parts), split=split,
+        "join",
+        "split" if split else "concat",
+        type=whole.type,
+        width=width,
+        parts=len(parts),
+        split=split,
         choose=_choose(0, len(parts)),
     )
     grid = (quotient(vectors, _BLOCK), 1, 1)
@@ -210,5 +218,3 @@ def _choose(low: int, high: int) -> str:
         return f"{{ part = part{low}; start = {start}; run = end{low} - {start}; }}"
     middle = (low + high) // 2
     return f"if (column < end{middle - 1}) {_choose(low, middle)} else {_choose(middle, high)}"
-
-

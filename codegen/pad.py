@@ -59,7 +59,9 @@ def pad(call: Call) -> Sequence[Launch]:
     if call.attrs.get("mode", "constant") == "constant":
         return _constant(call, axes, _fill(call.attrs.get("value") or 0, y.dtype))
     mode = call.attrs["mode"]
-    places = " + ".join(f"pad_{mode}(e{k} - {max(a.before, 0)}, {a.kept[1]}) * {x.strides[a.axis]}" for k, a in enumerate(axes))
+    places = " + ".join(
+        f"pad_{mode}(e{k} - {max(a.before, 0)}, {a.kept[1]}) * {x.strides[a.axis]}" for k, a in enumerate(axes)
+    )
     first = sum(a.kept[0] * x.strides[a.axis] for a in axes)
     body = Body(
         compute="int",

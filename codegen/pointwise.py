@@ -53,7 +53,7 @@ class Body:
 
 
 def pointwise(stem: str, inputs: Sequence[Access], outputs: Sequence[Access], body: Body) -> tuple[Launch, ...]:
-    """The launch that computes `outputs` (all of one shape, which the inputs are broadcast to); none without elements."""
+    """The launch that computes `outputs`, all of one shape, which inputs are broadcast to; none without elements."""
     shape = outputs[0].operand.shape
     if outputs[0].operand.elements == 0:
         return ()
@@ -95,7 +95,13 @@ def _text(
         "parameters": ", ".join([*pointers, f"{kind} vectors", f"{kind} count", *(text for text, _ in body.extra)]),
         "offsets": tuple(space.code("i", offsets, kind)),
         "inputs": tuple(
-            (f"a{k}", x.type, _moves(space, len(outputs) + k), body.raw or _as_stored(x.operand.dtype, body.compute), shifts.get(k, ""))
+            (
+                f"a{k}",
+                x.type,
+                _moves(space, len(outputs) + k),
+                body.raw or _as_stored(x.operand.dtype, body.compute),
+                shifts.get(k, ""),
+            )
             for k, x in enumerate(inputs)
         ),
         "outputs": tuple(

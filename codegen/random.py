@@ -26,7 +26,11 @@ def _drawn(call: Call, compute: str, result: str, lines: tuple[str, ...] = (), *
         lines=lines,
         prepare=_WORDS,
         numbers=(row_major(call.outputs[0].shape),),
-        extra=(("const Control* control", Control()), ("u32 stream", Scalar("uint32", call.stream & 0xFFFFFFFF)), *extra),
+        extra=(
+            ("const Control* control", Control()),
+            ("u32 stream", Scalar("uint32", call.stream & 0xFFFFFFFF)),
+            *extra,
+        ),
         limit=4,
     )
 

@@ -118,15 +118,18 @@ def prod_grad(call: Call) -> Sequence[Launch]:
     kept = without(x, axes)
     held = kept.elements * 8
     parts = [scratch(DType.FLOAT64, kept.shape), scratch(DType.FLOAT64, kept.shape, held)]
-    factors = Fold(
-        compute="double", monoid="Factors<double>", size=16, values=("a0",), results=("t.v", "t.zeros")
-    )
+    factors = Fold(compute="double", monoid="Factors<double>", size=16, values=("a0",), results=("t.v", "t.zeros"))
     spread = [Access(argument=p.argument, operand=stretched(p.operand, axes, x.shape), type=p.type) for p in parts]
     others = "(a3 == A(0) ? a2 / a0 : a3 == A(1) && a0 == A(0) ? a2 : A(0))"
     return with_scratch(
         2 * held,
         fold(call.kind, [reads(call, 0)], axes, parts, factors, 2 * held),
-        pointwise(call.kind, [reads(call, 0), dy, *spread], [writes(call)], Body(compute="double", results=(f"a1 * {others}",))),
+        pointwise(
+            call.kind,
+            [reads(call, 0), dy, *spread],
+            [writes(call)],
+            Body(compute="double", results=(f"a1 * {others}",)),
+        ),
     )
 
 

@@ -119,10 +119,7 @@ def _shape(tensors: Tensors, kept: Space, along: Space) -> _Shape:
         return _Shape(group=1, width=1, items=0)
     width = _width(tensors, kept, along)
     length = along.count // width
-    if length * width <= 32 * _HELD:
-        group = 32
-    else:
-        group = 256 if length * width <= 256 * _HELD else 1024
+    group = next((g for g in (32, 256) if length * width <= g * _HELD), 1024)
     items = 1 << max(quotient(length, group) - 1, 0).bit_length()
     return _Shape(group=group, width=width, items=items if items * width <= _HELD else 0)
 
@@ -139,9 +136,7 @@ def _width(tensors: Tensors, kept: Space, along: Space) -> int:
     return bound
 
 
-def _text(
-    tensors: Tensors, body: RowBody, kept: Space, along: Space, shape: _Shape, kind: str
-) -> dict[str, Param]:
+def _text(tensors: Tensors, body: RowBody, kept: Space, along: Space, shape: _Shape, kind: str) -> dict[str, Param]:
     names, whole = tensors.names, len(tensors.whole)
     writable = {f"o{k}" for k in range(len(tensors.outputs))} | {f"y{k}" for k in range(len(tensors.row_outputs))}
     pointers = [

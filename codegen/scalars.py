@@ -1,4 +1,4 @@
-"""Element types as CUDA C++ knows them (templates/prelude.cu.j2 defines `half_t` and `bfloat_t`), and number literals."""
+"""Element types as CUDA C++ knows them (templates/intrinsics.cu.j2 defines the 16-bit ones), and number literals."""
 
 from __future__ import annotations
 

@@ -55,7 +55,11 @@ _COMBINED = {
 
 
 def _index(name: str, value: str, size: int) -> tuple[str, ...]:
-    return (f"i64 {name} = (i64)({value});", f"{name} += {name} < 0 ? {size} : 0;", f"valid = valid && {name} >= 0 && {name} < {size};")
+    return (
+        f"i64 {name} = (i64)({value});",
+        f"{name} += {name} < 0 ? {size} : 0;",
+        f"valid = valid && {name} >= 0 && {name} < {size};",
+    )
 
 
 def _declared(lines: Sequence[str], number: str) -> tuple[str, ...]:
@@ -125,13 +129,24 @@ def _launch(
         lines=lines,
         columns=columns,
         row=rows.row,
-        row_at=tuple(logical_space([replace(x, offset=k.offset) for x, k in zip(along[0], results, strict=True)]).code("r", [f"{n}_row" for n in names], "i64")),
+        row_at=tuple(
+            logical_space([replace(x, offset=k.offset) for x, k in zip(along[0], results, strict=True)]).code(
+                "r", [f"{n}_row" for n in names], "i64"
+            )
+        ),
         column_at=tuple(logical_space(flat).code("c", [f"{n}_column" for n in names], "i64")),
-        update_row=tuple(logical_space([replace(pieces[0], offset=updates.operand.offset)]).code("i", ["u_row"], "i64")),
+        update_row=tuple(
+            logical_space([replace(pieces[0], offset=updates.operand.offset)]).code("i", ["u_row"], "i64")
+        ),
         update_column=tuple(logical_space([replace(pieces[1], offset=0)]).code("c", ["u_column"], "i64")),
         combined=_COMBINED[rows.reduction],
     )
-    arguments = [target.argument, *([reads(call, 0).argument] if rows.initial else []), indices.argument, updates.argument]
+    arguments = [
+        target.argument,
+        *([reads(call, 0).argument] if rows.initial else []),
+        indices.argument,
+        updates.argument,
+    ]
     numbers = [row_count, width, count, quotient(count, splits), target.operand.elements if splits > 1 else 0]
     grid = (quotient(row_count, lines) * quotient(width, columns), splits, 1)
     return Launch(
@@ -174,7 +189,9 @@ def _tuple_rows(call: Call, first: int, batch: int, reduction: str, *, initial: 
     depth, lead = indices.shape[-1], batch + indices.shape[-1]
     shape = indices.shape[:-1]
     positions = [only(indices, range(indices.rank - 1))]
-    numbers = [replace(positions[0], strides=tuple(int(i == k) for i in range(len(shape))), offset=0) for k in range(batch)]
+    numbers = [
+        replace(positions[0], strides=tuple(int(i == k) for i in range(len(shape))), offset=0) for k in range(batch)
+    ]
     names = ["at", *(f"batch{k}" for k in range(batch))]
     lines = list(logical_space([replace(positions[0], offset=indices.offset), *numbers]).code("i", names, "i64"))
     number = "0"

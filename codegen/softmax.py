@@ -35,8 +35,6 @@ def gradient(call: Call) -> Sequence[Launch]:
     """From y (`a0`) and dy (`a1`)."""
     compute = accumulator(call.inputs[0].dtype)
     added, result = _GRADIENTS[call.kind]
-    body = RowBody(
-        compute=compute, stages=(Stage(monoid=f"Sum<{compute}>", values=(added,)),), results=(result,)
-    )
+    body = RowBody(compute=compute, stages=(Stage(monoid=f"Sum<{compute}>", values=(added,)),), results=(result,))
     tensors = Tensors(inputs=(reads(call, 0), reads(call, 1)), outputs=(writes(call),))
     return rows(call.kind, tensors, [call.attrs["axis"]], body)

@@ -154,7 +154,9 @@ def coordinate_code(x: Operand, width: int, kind: str, index: str = "i") -> list
     lines, rest = [], index
     for place in range(len(order) - 1, 0, -1):
         lines.append(f"const {kind} q{place} = {rest} / {sizes[place]};")
-        lines.append(f"const {kind} c{order[place]} = {scaled(f'{rest} - q{place} * {sizes[place]}', place, order, width)};")
+        lines.append(
+            f"const {kind} c{order[place]} = {scaled(f'{rest} - q{place} * {sizes[place]}', place, order, width)};"
+        )
         rest = f"q{place}"
     if order:
         lines.append(f"const {kind} c{order[0]} = {scaled(rest, 0, order, width)};")
@@ -172,5 +174,7 @@ def channel_width(operands: Sequence[Operand], limit: int) -> int:
     for x in operands:
         if x.strides[1] != 1:
             return 1
-        bound = gcd(bound, x.offset, *(s for i, (n, s) in enumerate(zip(x.shape, x.strides, strict=True)) if i != 1 and n > 1))
+        bound = gcd(
+            bound, x.offset, *(s for i, (n, s) in enumerate(zip(x.shape, x.strides, strict=True)) if i != 1 and n > 1)
+        )
     return bound

@@ -9,9 +9,11 @@ from typing import Any, Protocol
 import numpy as np
 from runtime_support import spec_of
 
+from snplan.codegen.compile import compile_module
 from snplan.codegen.kernels import kernel_for, workspace_bytes
 from snplan.codegen.launch import CONTROL, Addresses, Launch, Source, values
 from snplan.codegen.operand import Order
+from snplan.codegen.render import render
 from snplan.ir import Spec
 from snplan.ops.base import KINDS
 from snplan.ops.table import infer
@@ -102,6 +104,18 @@ class Case:
 def sources_of(cases: Iterable[Case]) -> list[Source]:
     """All kernels that the cases need."""
     return [launch.source for case in cases for order in case.orders for launch in case.launches(order)]
+
+
+# Kernels to a translation unit: small enough to compile while one waits, and to find an error in.
+_UNIT = 400
+
+
+def compile_cases(cases: Iterable[Case], arch: str) -> list[tuple[bytes, list[str]]]:
+    """Cubins with all kernels that the cases need, and the names of the functions in each."""
+    distinct = {source.name: source for source in sources_of(cases)}
+    names = sorted(distinct)
+    groups = [names[k : k + _UNIT] for k in range(0, len(names), _UNIT)]
+    return [(compile_module(render(distinct[name] for name in group), arch), group) for group in groups]
 
 
 def physical(x: Array, order: Order) -> Array:
