@@ -15,6 +15,8 @@ from snplan.units import GRANULE, format_bytes, round_up
 _PIECE = 4 << 30
 # The device gave this part less than was asked for: the rest is elsewhere (Windows drivers put it into host memory).
 _RESIDENT_SHARE = 0.9
+# Small takings come out of what the driver holds already, and say nothing.
+_RESIDENT_FROM = 256 << 20
 
 
 class Memory:
@@ -90,7 +92,7 @@ def check_room(gpu: Gpu, plan: StepPlan, extra: int) -> int:
 
 def is_resident(free_before: int, free_after: int, size: int) -> bool:
     """Whether the device's own memory went down by about what was taken."""
-    return free_before - free_after >= size * _RESIDENT_SHARE
+    return size < _RESIDENT_FROM or free_before - free_after >= size * _RESIDENT_SHARE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
