@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from snplan.arena.heuristics import FEW
+import numpy as np
+
+from snplan.arena.heuristics import CROWD, FEW, MANY, conflicts
+from snplan.arena.problem import Problem
 
 Clock = Callable[[], float]
 
@@ -40,9 +43,15 @@ def effort_of(time_limit: float, clock: Clock | None) -> Effort:
     return Effort(left=time_limit * 1e9, clock=clock, deadline=clock() + GUARD * time_limit if clock else 0.0)
 
 
-def greedy_work(count: int) -> float:
-    """Return the estimated nanoseconds of one greedy placement of so many buffers."""
-    return 1e4 * count if count <= FEW else 0.7 * count * count + 200 * count
+def greedy_work(problem: Problem) -> float:
+    """Return the estimated nanoseconds of one greedy placement: 10 us a buffer interpreted, 3 ns a look compiled."""
+    count = len(problem)
+    if count <= FEW:
+        return 1e4 * count
+    looks = np.full(count, count / 2)
+    if count > MANY:
+        looks = np.minimum(looks, 2.0 * conflicts(problem) + 2.0 * CROWD)
+    return 200.0 * count + 3.0 * float(looks.sum())
 
 
 def node_work(count: int) -> float:

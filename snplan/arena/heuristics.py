@@ -9,7 +9,9 @@ import numpy as np
 
 from snplan.arena.problem import FREE, Int64, Problem, live_profile
 
-FEW = 400  # up to here vectors over the placed buffers are quicker than loading compiled code
+FEW = 400  # buffers; up to here vectors over the placed ones are quicker than loading compiled code
+MANY = 4000  # buffers; from here on lists by time are quicker than one list of all
+CROWD = 128  # buffers that start in a stretch of time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +35,10 @@ def best_fit(problem: Problem, order: Int64) -> Int64:
 def greedy(problem: Problem, order: Int64, *, smallest_gap: bool) -> Int64:
     """Return offsets of first fit, or of smallest-gap fit, in the given order; fixed buffers are there from the start.
 
-    Problems of more than `FEW` buffers go to the compiled kernel, which gives the same offsets.
+    Problems of more than `FEW` buffers go to a compiled kernel, which gives the same offsets.
     """
-    if len(problem) <= FEW:
-        return place_interpreted(problem, order, smallest_gap=smallest_gap)
-    return place_compiled(problem, order, smallest_gap=smallest_gap)
+    place = place_interpreted if len(problem) <= FEW else place_compiled
+    return place(problem, order, smallest_gap=smallest_gap)
 
 
 def by_size(problem: Problem) -> Int64:
@@ -77,11 +78,11 @@ def by_contention(problem: Problem) -> Int64:
 
 ORDERS = (
     Order(name="size", rank=by_size),
-    Order(name="area", rank=by_area),
-    Order(name="duration", rank=by_duration),
     Order(name="contention", rank=by_contention),
-    Order(name="conflicts", rank=by_conflicts),
     Order(name="start", rank=by_start),
+    Order(name="area", rank=by_area),
+    Order(name="conflicts", rank=by_conflicts),
+    Order(name="duration", rank=by_duration),
     Order(name="end", rank=by_end),
 )
 
@@ -117,16 +118,25 @@ def _descending(key: Int64 | np.ndarray, tie: Int64) -> Int64:
 
 
 def place_compiled(problem: Problem, order: Int64, *, smallest_gap: bool) -> Int64:
-    """Return the offsets of `greedy` by the compiled kernel, whose first use costs the loading of numba."""
-    from snplan.arena import kernels
+    """Return the offsets of `greedy` by a compiled kernel, whose first use costs the loading of numba."""
+    from snplan.arena import fitting
 
     fixed = np.flatnonzero(problem.fixed != FREE)
     fixed = fixed[np.argsort(problem.fixed[fixed], kind="stable")]
     whole = np.concatenate([fixed, order[problem.fixed[order] == FREE]])
     offsets = problem.fixed.copy()
     arrays = problem.start.copy(), problem.end.copy(), problem.size.copy()
-    kernels.fit(*arrays, whole, offsets, len(fixed), smallest_gap)
+    if len(problem) <= MANY:
+        fitting.fit(*arrays, whole, offsets, len(fixed), smallest_gap)
+    else:
+        fitting.fit_by_time(*arrays, whole, offsets, len(fixed), smallest_gap, stretches(problem))
     return offsets
+
+
+def stretches(problem: Problem) -> Int64:
+    """Return the edges of stretches of time in each of which about `CROWD` buffers start."""
+    edges = np.unique(np.sort(problem.start)[::CROWD])
+    return np.append(edges, problem.end.max()).astype(np.int64)
 
 
 def place_interpreted(problem: Problem, order: Int64, *, smallest_gap: bool) -> Int64:

@@ -1,8 +1,6 @@
-"""The inner loops of the address searches, compiled by numba on first use and cached beside this file.
+"""The inner loops of the exact search, compiled (`jit`).
 
-Import this module only where a search is about to start: numba takes a moment to load, and most problems need none.
-
-The exact search, `search`, places buffers in the order of their offsets, lowest first, which every placement that has
+`search` places buffers in the order of their offsets, lowest first, which every placement that has
 been pushed down as far as it goes (a canonical placement) allows. At every node the *floor* of a buffer is the highest
 top of the placed buffers it conflicts with, so a placement is a sequence of buffers and nothing else. A node is dead
 when some section (a set of buffers all live at one time) cannot hold what is left of it above the floors. Canonical
@@ -11,26 +9,15 @@ placements, sections and dominated offsets are ideas published with MiniMalloc (
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from snplan.arena.jit import kernel
 from snplan.arena.problem import Int64
-
-F = TypeVar("F", bound=Callable[..., object])
 
 HUGE = 1 << 62
 FOUND, EXHAUSTED, STOPPED = 1, 0, 2
-
-
-def kernel(function: F) -> F:
-    """Return the function compiled by numba, from its cache where that can be written."""
-    try:
-        return cast(F, numba.njit(cache=True, nogil=True)(function))
-    except RuntimeError:  # no folder that the cache may write to
-        return cast(F, numba.njit(nogil=True)(function))
 
 
 class Model(NamedTuple):
@@ -73,41 +60,6 @@ class Switches(NamedTuple):
     packing: bool
     twins: bool
     dynamic: bool
-
-
-@kernel
-def fit(start: Int64, end: Int64, size: Int64, order: Int64, offset: Int64, count: int, smallest: bool) -> int:
-    """Return the height of first fit (or smallest-gap fit) in this order; the first `count` keep their offsets."""
-    n = len(order)
-    bottom, top = np.empty(n, np.int64), np.empty(n, np.int64)
-    begin, until = np.empty(n, np.int64), np.empty(n, np.int64)
-    height = 0
-    for placed in range(n):
-        i = order[placed]
-        if placed >= count:
-            offset[i] = _gap(bottom, top, begin, until, placed, start[i], end[i], size[i], smallest)
-        at = np.searchsorted(bottom[:placed], offset[i], side="right")
-        for j in range(placed, at, -1):
-            bottom[j], top[j], begin[j], until[j] = bottom[j - 1], top[j - 1], begin[j - 1], until[j - 1]
-        bottom[at], top[at], begin[at], until[at] = offset[i], offset[i] + size[i], start[i], end[i]
-        height = max(height, top[at])
-    return height
-
-
-@kernel
-def _gap(
-    bottom: Int64, top: Int64, begin: Int64, until: Int64, count: int, start: int, end: int, size: int, smallest: bool
-) -> int:
-    current, best, best_gap = 0, -1, HUGE
-    for j in range(count):
-        if begin[j] < end and until[j] > start:
-            gap = bottom[j] - current
-            if gap >= size and gap < best_gap:
-                best, best_gap = current, gap
-                if not smallest:
-                    break
-            current = max(current, top[j])
-    return current if best < 0 else best
 
 
 @kernel

@@ -72,10 +72,11 @@ def _check_fixed(problem: Problem) -> None:
 def _portfolio(problem: Problem, goal: int, bound: int, effort: Effort) -> list[_Placement]:
     """Return greedy placements, lowest first: up to one at the goal; only one where the goal is out of reach."""
     placements: list[_Placement] = []
+    work, enough = greedy_work(problem), effort.left / 2
     for order, smallest_gap in _greedy_orders(problem):
         placements.append(_placed(problem, order, smallest_gap=smallest_gap))
-        effort.spend(greedy_work(len(problem)))
-        if placements[-1].height <= goal or goal < bound or (len(problem) > FEW and effort.over()):
+        effort.spend(work)
+        if placements[-1].height <= goal or goal < bound or (len(problem) > FEW and effort.left < enough):
             break
     return sorted(placements, key=lambda placement: placement.height)
 
@@ -95,10 +96,10 @@ def _placed(problem: Problem, order: Int64, *, smallest_gap: bool = False, compi
 
 def _local(problem: Problem, placements: list[_Placement], goal: int, effort: Effort) -> _Placement:
     """Return the lowest placement of local searches from the best of these."""
-    best = placements[0]
+    best, work = placements[0], greedy_work(problem)
     for start in placements[:STARTS]:
         for found in _raise_peaks(problem, start, goal):
-            effort.spend(greedy_work(len(problem)))
+            effort.spend(work)
             if found.height < best.height:
                 best = found
             if best.height <= goal or effort.over():
