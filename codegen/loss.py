@@ -15,7 +15,7 @@ from snplan.codegen.pointwise import Body, pointwise
 from snplan.codegen.reduce import WORK, scratch, with_scratch
 from snplan.codegen.rows import RowBody, Tensors, rows
 from snplan.codegen.scalars import SIZES, c_type, compute_type
-from snplan.codegen.softmax import exponent_stages
+from snplan.codegen.softmax import exponent_stage, exponent_stages
 
 _REPORT: tuple[tuple[str, Argument], ...] = (("Control* control", Control()), ("int op", OpNumber()))
 
@@ -86,11 +86,12 @@ def softmax_cross_entropy(call: Call) -> Sequence[Launch]:
     row = RowBody(
         compute=compute,
         stages=exponent_stages(compute),
+        long_stages=exponent_stage(compute),
         before=(
             *labels.lines("b0", "first && "),
             f"const A logit = (A)wide(p_a0[a0_kept + target * {x.strides[axis]}]);",
         ),
-        row_results=(f"({_loss(call).replace('nll', '(log_sum - (logit - t0.v))')})", *(() if none else ("weight",))),
+        row_results=(f"({_loss(call).replace('nll', '(log_sum - (logit - top))')})", *(() if none else ("weight",))),
         extra=labels.extra,
     )
     tensors = Tensors(
@@ -134,9 +135,9 @@ class _Shares:
         mean = call.attrs["reduction"] == "mean"
         self.counted = mean and labels.counted
         count = call.inputs[first].elements
-        divisor = "(A)*total" if self.counted else f"A({count})" if mean else ""
+        divisor = "(A)*weight_sum" if self.counted else f"A({count})" if mean else ""
         self.total = scratch(WORK[compute], ())
-        kept: tuple[tuple[str, Argument], ...] = ((f"const {compute}* total", self.total.argument),)
+        kept: tuple[tuple[str, Argument], ...] = ((f"const {compute}* weight_sum", self.total.argument),)
         self.extra = (*labels.extra, *(kept if self.counted else ()))
         self._divisor = f" / {divisor}" if divisor else ""
 
@@ -175,8 +176,9 @@ def softmax_cross_entropy_grad(call: Call) -> Sequence[Launch]:
     body = RowBody(
         compute=compute,
         stages=exponent_stages(compute),
+        long_stages=exponent_stage(compute),
         before=(*labels.lines("b0", "first && "), f"const A share = {shares.share('(A)b1')};"),
-        results=("(exp(a0 - t0.v) / t1.v - (column == target ? A(1) : A(0))) * share",),
+        results=("(exp(a0 - top) / total - (column == target ? A(1) : A(0))) * share",),
         extra=shares.extra,
     )
     row_inputs = (reads(call, 1), _broadcast_dy(call, call.inputs[1].shape))

@@ -37,11 +37,13 @@ class RowBody:
     """What happens to a row, as C++.
 
     Inputs are `a0`, ... in stages and results, those that only results use `l0`, ...; inputs of one value a row are
-    `b0`, ..., `column` is the element's number in the row, `first` tells one thread of the row.
+    `b0`, ..., `column` is the element's number in the row, `first` tells one thread of the row. Rows that do not fit
+    into registers are read once for each of `long_stages`, where there are any: fewer reads for more arithmetic.
     """
 
     compute: str
     stages: tuple[Stage, ...]
+    long_stages: tuple[Stage, ...] = ()
     results: tuple[str, ...] = ()
     row_results: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
@@ -145,6 +147,7 @@ def _text(tensors: Tensors, body: RowBody, kept: Space, along: Space, shape: _Sh
     vectors = in_vectors(along, shape.width)
     moving = Space(sizes=vectors.sizes, strides=vectors.strides, offsets=(0,) * whole)
     moves = [bool(along.sizes) and along.strides[k][-1] != 0 for k in range(whole)]
+    stages = body.stages if shape.items or not body.long_stages else body.long_stages
     first, second = len(tensors.inputs), len(tensors.inputs) + len(tensors.late)
     described = [(name, x.type, moves[k]) for k, (name, x) in enumerate(zip(names, tensors.whole, strict=False))]
     return {
@@ -166,6 +169,6 @@ def _text(tensors: Tensors, body: RowBody, kept: Space, along: Space, shape: _Sh
         "row_outputs": tuple(
             (f"y{k}", x.type, r) for k, (x, r) in enumerate(zip(tensors.row_outputs, body.row_results, strict=True))
         ),
-        "stages": tuple((s.monoid, s.start, ", ".join(s.values), s.after) for s in body.stages),
+        "stages": tuple((s.monoid, s.start, ", ".join(s.values), s.after) for s in stages),
         "before": body.before,
     }

@@ -119,7 +119,15 @@ def _softmax(x: Array, axis: int, orders: tuple[str, ...]) -> Iterator[Case]:
 
 def loss_cases() -> Iterator[Case]:
     """Losses with all reductions, weights, ignored labels; classes on any axis."""
-    for shape, axis in (((9, 7), 1), ((40, 3), 1), ((3, 2500), 1), ((2, 5, 4, 6), 1), ((3, 4, 5), 2), ((3000, 4), 1)):
+    for shape, axis in (
+        ((9, 7), 1),
+        ((40, 3), 1),
+        ((3, 2500), 1),
+        ((2, 33001), 1),
+        ((2, 5, 4, 6), 1),
+        ((3, 4, 5), 2),
+        ((3000, 4), 1),
+    ):
         orders = ORDERS if len(shape) == 4 else ("plain",)
         for reduction in ("mean", "sum", "none"):
             for weighted in (False, True):
