@@ -99,7 +99,7 @@ def compile_model(
     with clock.timed("differentiate"):
         step = _step(forward, options)
     with clock.timed("cost"):
-        indexed = _indexed(step, device, options.precision)
+        indexed = _indexed(step, device, options)
     budget = _arena_budget(options.budget_bytes, reserve, indexed, floor(indexed))
     with clock.timed("plan"):
         search = Search(
@@ -151,15 +151,16 @@ def _step(forward: Forward, options: CompileOptions) -> Step:
     return sink_updates(build_step(routed, freeze=options.freeze, optimizer=make_optimizer(options.optimizer)))
 
 
-def _indexed(step: Step, device: Device, precision: Precision) -> IndexedStep:
+def _indexed(step: Step, device: Device, options: CompileOptions) -> IndexedStep:
     """The indexed step with op times and engines."""
     graph = step.graph
     choices: dict[int, tuple[Choice, ...]] = {}
     for i, op in enumerate(graph.ops):
         if op.kind in ENGINE_KINDS:
-            found = engines(op, tuple(input_specs(op, graph.tensors)), device, precision)
+            specs = tuple(input_specs(op, graph.tensors))
+            found = engines(op, specs, device, options.precision, deterministic=options.deterministic)
             choices[i] = tuple(Choice(e.id, round_up(e.workspace_bytes), e.us) for e in found)
-    return index_step(step, op_costs(graph, device, precision).tolist(), choices)
+    return index_step(step, op_costs(graph, device, options.precision).tolist(), choices)
 
 
 ENGINE_KINDS = frozenset({"conv", "conv_transpose", "conv_filter"})

@@ -45,6 +45,11 @@ class EngineRef:
     name: str
 
     @property
+    def deterministic(self) -> bool:
+        """Whether it gives the same bits in every run."""
+        return self.graph.is_deterministic(self.place)
+
+    @property
     def separate_bias(self) -> bool:
         """Whether the bias has to be added afterwards."""
         return self.graph.separate_bias
@@ -84,9 +89,9 @@ class Cudnn:
         return self._engines[problem]
 
     def _listed(self, problem: Convolution) -> list[EngineRef]:
-        graphs = [ConvolutionGraph(self, problem, separate_bias=False)]
+        graphs = [ConvolutionGraph(self, problem, self.mode, separate_bias=False)]
         if problem.bias:
-            graphs.append(ConvolutionGraph(self, without_bias(problem), separate_bias=True))
+            graphs.append(ConvolutionGraph(self, without_bias(problem), self.mode, separate_bias=True))
         return [
             EngineRef(engine_id(name, separate_bias=graph.separate_bias), graph, place, name)
             for graph in graphs
@@ -102,12 +107,13 @@ class Cudnn:
 class ConvolutionGraph:
     """One operation graph with its list of engines; the list's order is kept, so a place means one engine."""
 
-    def __init__(self, owner: Cudnn, problem: Convolution, *, separate_bias: bool) -> None:
-        self._library, self._handle, self._problem = owner.library, owner.handle, problem
+    def __init__(self, owner: Cudnn, problem: Convolution, mode: Mode, *, separate_bias: bool) -> None:
+        self._owner, self._problem = owner, problem
         self.separate_bias = separate_bias
+        self._strict: ConvolutionGraph | None = None
         self._sizes: dict[int, int | None] = {}
         self._graph, self._tensors = _operation_graph(owner.library, owner.handle, problem)
-        self._declined = _plan(owner.library, self._graph, owner.mode, problem.dtype)
+        self._declined = _plan(owner.library, self._graph, mode, problem.dtype)
 
     def names(self) -> list[tuple[int, str]]:
         """Place and name of each engine of cuDNN itself, each name once."""
@@ -130,9 +136,18 @@ class ConvolutionGraph:
                 self._sizes[place] = None
         return self._sizes[place]
 
+    def is_deterministic(self, place: int) -> bool:
+        """Whether the engine is also there where only deterministic ones are allowed."""
+        if self._owner.mode.deterministic:
+            return True
+        if self._strict is None:
+            strict = Mode(tf32=self._owner.mode.tf32, deterministic=True)
+            self._strict = ConvolutionGraph(self._owner, self._problem, strict, separate_bias=self.separate_bias)
+        return self._strict.build(place) is not None
+
     def issue(self, place: int, addresses: Mapping[str, int], workspace: int) -> Issue:
         """A call that runs the engine; `addresses` are those of image, filter, result and bias."""
-        graph, handle = self._graph, self._handle
+        graph, handle = self._graph, self._owner.handle
         pack = {tensor: addresses[role] for role, tensor in self._tensors.items()}
 
         def run() -> None:

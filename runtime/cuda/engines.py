@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from snplan.errors import RunError
 from snplan.runtime.cuda.convolution import FIRST_ENGINE_ID, Convolution
@@ -12,25 +11,15 @@ from snplan.units import format_bytes
 
 # Engines that are tried where the plan names none: the library lists its favourites first.
 _TRIED = 10
-# Bytes a second that adding a bias afterwards is reckoned with, reading and writing the result once.
-_BIAS_BYTES_PER_S = 3e12
 
 # Microseconds of a problem with one engine.
 EngineTimer = Callable[[EngineRef], float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
-    """An engine that is ready, and the workspace it needs in bytes."""
-
-    engine: EngineRef
-    workspace_bytes: int
-
-
 def choose_engine(
     library: Cudnn, problem: Convolution, planned: int | None, limit: int, timer: EngineTimer | None
-) -> Chosen:
-    """The engine of `problem`, whose plan gives it `limit` bytes of workspace.
+) -> EngineRef:
+    """The engine of `problem`, built, whose plan gives it `limit` bytes of workspace.
 
     Ids of the cost model (below 16) name no engine of the library: then the fastest by `timer` is taken, or the first
     that fits where there is no timer. Raises RunError: SNP-R054 where the named engine is not offered or needs more
@@ -44,10 +33,10 @@ def choose_engine(
         raise describe_failure(problem, limit)
     if timer is None or len(fitting) == 1:
         return fitting[0]
-    return min(fitting, key=lambda chosen: timer(chosen.engine) + _bias_us(problem, chosen.engine))
+    return min(fitting, key=timer)
 
 
-def _named(library: Cudnn, problem: Convolution, offered: tuple[EngineRef, ...], planned: int, limit: int) -> Chosen:
+def _named(library: Cudnn, problem: Convolution, offered: tuple[EngineRef, ...], planned: int, limit: int) -> EngineRef:
     named = next((engine for engine in offered if engine.id == planned), None)
     size = None if named is None else named.build()
     if named is None or size is None:
@@ -62,22 +51,16 @@ def _named(library: Cudnn, problem: Convolution, offered: tuple[EngineRef, ...],
             f"{format_bytes(limit)}; make a profile here (snplan profile) and compile with it"
         )
         raise RunError("SNP-R054", message, {"engine": planned, "bytes": size, "planned_bytes": limit})
-    return Chosen(engine=named, workspace_bytes=size)
+    return named
 
 
-def _fitting(offered: tuple[EngineRef, ...], limit: int) -> list[Chosen]:
-    """The first engines that can be built and fit the workspace; names that occur again are the same engine."""
-    fitting: list[Chosen] = []
+def _fitting(offered: tuple[EngineRef, ...], limit: int) -> list[EngineRef]:
+    """The first engines that can be built and fit the workspace."""
+    fitting: list[EngineRef] = []
     for engine in offered:
         size = engine.build()
         if size is not None and size <= limit:
-            fitting.append(Chosen(engine=engine, workspace_bytes=size))
+            fitting.append(engine)
         if len(fitting) == _TRIED:
             break
     return fitting
-
-
-def _bias_us(problem: Convolution, engine: EngineRef) -> float:
-    if not engine.separate_bias:
-        return 0.0
-    return 2 * problem.result.elements * (problem.dtype.bits // 8) * 1e6 / _BIAS_BYTES_PER_S

@@ -54,14 +54,17 @@ _NO_WORKSPACE = {
 }
 
 
-def engines(op: Op, specs: Specs, device: Device, precision: Precision) -> tuple[Engine, ...]:
+def engines(
+    op: Op, specs: Specs, device: Device, precision: Precision, *, deterministic: bool = False
+) -> tuple[Engine, ...]:
     """Engines of a matmul or convolution: by workspace from 0 bytes up, each faster than all before it.
 
     `specs` are the inputs as the op reads them. Measured engines come first where the device's profile has them; they
-    may lack one without workspace when the library has none.
+    may lack one without workspace when the library has none. With `deterministic` only those that give the same bits in
+    every run.
     """
     if device.profile is not None:
-        measured = device.profile.find(signature(op.kind, specs, op.attrs, precision))
+        measured = device.profile.find(signature(op.kind, specs, op.attrs, precision), deterministic=deterministic)
         if measured is not None:
             return measured
     outputs = KINDS[op.kind].infer(specs, op.attrs)

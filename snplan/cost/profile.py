@@ -22,11 +22,15 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Engine:
-    """A way to run an op: scratch bytes, and microseconds; an `algorithm` action names its `id`."""
+    """A way to run an op: scratch bytes, and microseconds; an `algorithm` action names its `id`.
+
+    One that is not `deterministic` may give other bits in another run.
+    """
 
     workspace_bytes: int
     us: int
     id: int
+    deterministic: bool = True
 
 
 class MeasuredOp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,9 +56,15 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Signature -> engines worth having: by workspace, each faster than all before it."""
         return {op.signature: pareto(op.engines) for op in self.ops}
 
-    def find(self, signature: str) -> tuple[Engine, ...] | None:
-        """Engines of the op with this signature, by workspace; None where it was not measured."""
-        return self.engines.get(signature)
+    @cached_property
+    def deterministic(self) -> dict[str, tuple[Engine, ...]]:
+        """The same of deterministic engines; signatures that have none are left out."""
+        found = {op.signature: pareto([e for e in op.engines if e.deterministic]) for op in self.ops}
+        return {key: engines for key, engines in found.items() if engines}
+
+    def find(self, signature: str, *, deterministic: bool = False) -> tuple[Engine, ...] | None:
+        """Engines of the op with this signature, by workspace; None where it was not measured, or has none of these."""
+        return (self.deterministic if deterministic else self.engines).get(signature)
 
 
 def pareto(engines: Sequence[Engine]) -> tuple[Engine, ...]:
