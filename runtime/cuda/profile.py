@@ -67,7 +67,7 @@ class _Distinct:
 def profile_plan(plan: StepPlan, *, budget_bytes: int | None = None, progress: Progress) -> Profiled:
     """Measured costs of everything in `plan` on this machine's GPU.
 
-    All memory taken stays under `budget_bytes` (default: the plan's budget). Raises RunError: SNP-R050, SNP-R051
+    All memory taken stays under `budget_bytes` (default: what is free). Raises RunError: SNP-R050, SNP-R051
     without a device, SNP-R052 where the device cannot give what the largest op needs.
     """
     gpu = DriverGpu()
@@ -77,9 +77,7 @@ def profile_plan(plan: StepPlan, *, budget_bytes: int | None = None, progress: P
         index = index_plan(plan)
         kernels = DeviceKernels(gpu, streams.compute, _mode(plan))
         try:
-            profiler = Profiler(
-                gpu, streams, memory, kernels, index, plan.budget_bytes if budget_bytes is None else budget_bytes
-            )
+            profiler = Profiler(gpu, streams, memory, kernels, index, budget_bytes)
             ops = list(profiler.measure(progress))
             free, total = gpu.memory()
             reserve = round_up(total - free - profiler.pool_bytes + _HEADROOM, 1 << 20)
@@ -97,7 +95,7 @@ class Profiler:
     """Measures the distinct ops of a plan, one after another, in one block of memory."""
 
     def __init__(
-        self, gpu: Gpu, streams: Streams, memory: Memory, kernels: DeviceKernels, index: PlanIndex, budget: int
+        self, gpu: Gpu, streams: Streams, memory: Memory, kernels: DeviceKernels, index: PlanIndex, budget: int | None
     ) -> None:
         self._gpu, self._streams, self._kernels = gpu, streams, kernels
         self.tried = self.failed = 0
@@ -198,10 +196,11 @@ def _read_specs(op: PlanOp, index: PlanIndex) -> list[Spec]:
     return [spec if view is None else Spec(spec.dtype, tuple(view)) for spec, view in zip(specs, views, strict=True)]
 
 
-def _pool_bytes(ops: list[_Distinct], plan: StepPlan, free: int, budget: int) -> int:
+def _pool_bytes(ops: list[_Distinct], plan: StepPlan, free: int, budget: int | None) -> int:
     """Bytes of the block: the largest op and a workspace, within the budget. Raises RunError (SNP-R052)."""
     largest = max((sum(map(bytes_of, (*row.inputs, *row.outputs))) for row in ops), default=0)
-    room = min(free, max(0, budget - plan.reserve_bytes)) // (2 << 20) * (2 << 20)
+    allowed = free if budget is None else min(free, max(0, budget - plan.reserve_bytes))
+    room = max(0, allowed - _HEADROOM) // (2 << 20) * (2 << 20)
     if largest > room:
         message = (
             f"the largest op needs {format_bytes(largest)} at once, and {format_bytes(room)} may be taken "

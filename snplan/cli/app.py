@@ -10,6 +10,7 @@ from snplan.cli.compile import compile_model
 from snplan.cli.doctor import doctor
 from snplan.cli.inspect import inspect
 from snplan.cli.model import model
+from snplan.cli.profile import profile
 from snplan.cli.run import run
 from snplan.cli.verify import verify
 
@@ -44,4 +45,5 @@ app.command("compile")(compile_model)
 app.command()(doctor)
 app.command()(inspect)
 app.command()(verify)
+app.command()(profile)
 app.command()(run)
