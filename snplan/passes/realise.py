@@ -26,6 +26,7 @@ from snplan.passes.evict import fit
 from snplan.passes.layout import Layout, make_layout
 from snplan.passes.slots import make_slots
 
+KEEP_ALL_EFFORT = 0.2
 LOWER_TARGETS = (1.0, 0.97, 0.92, 0.85)
 ISOLATION_THRESHOLDS = (0.97, 0.85, 0.6, 0.3, 0.0)
 
@@ -75,8 +76,8 @@ def step_costs(step: IndexedStep, device: Device) -> Costs:
     )
 
 
-def place(layout: Layout, capacity: int | None) -> list[int] | None:
-    """Offsets of the layout's buffers within `capacity` (None: as low as found), or None where none were found."""
+def place(layout: Layout, capacity: int | None, effort: float = 0.0) -> list[int] | None:
+    """Offsets of the layout's buffers within `capacity` (None: as low as found), or None; `effort` is in seconds, about."""
     if not layout.buffers:
         return []
     problem = Problem(
@@ -84,7 +85,7 @@ def place(layout: Layout, capacity: int | None) -> list[int] | None:
         end=np.array([b.stop for b in layout.buffers], np.int64),
         size=np.array([b.size for b in layout.buffers], np.int64),
     )
-    solution = assign(problem, capacity=capacity)
+    solution = assign(problem, capacity=capacity, time_limit=effort)
     if capacity is not None and solution.height > capacity:
         return None
     offsets: list[int] = solution.offsets.tolist()
@@ -102,7 +103,7 @@ def finish(layout: Layout, offsets: list[int], costs: Costs) -> Candidate:
 def keep_all(schedule: Schedule, costs: Costs) -> Candidate:
     """The keep-all candidate: liveness only, nothing moves, as low as placement gets it."""
     layout = make_layout(Residency(schedule), 0, costs.copy_us)
-    offsets = place(layout, None)
+    offsets = place(layout, None, KEEP_ALL_EFFORT)
     assert offsets is not None
     return finish(layout, offsets, costs)
 
