@@ -77,7 +77,7 @@ def step_costs(step: IndexedStep, device: Device) -> Costs:
 
 
 def place(layout: Layout, capacity: int | None, effort: float = 0.0) -> list[int] | None:
-    """Offsets of the layout's buffers within `capacity` (None: as low as found), or None; `effort` is in seconds, about."""
+    """Offsets of the layout's buffers within `capacity` (None: as low as found), or None; `effort` in seconds."""
     if not layout.buffers:
         return []
     problem = Problem(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from functools import cache
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
-
 from property.problems import fixed_problems, lowest_height, problems, random_problem
+
 from snplan.arena.exact import ExactOptions, Verdict, blank, build, components, decide, sections
 from snplan.arena.problem import FREE, Int64, Problem, height_of, lower_bound, make_problem, validate
 
@@ -88,11 +88,13 @@ def test_a_capacity_under_the_bound_takes_no_search() -> None:
 
 
 def test_without_nodes_nothing_is_known() -> None:
-    assert decide(GAPPED, 4, nodes=0).verdict is Verdict.UNKNOWN
+    problem = small_problems()[0][0]
+    assert decide(problem, lower_bound(problem), nodes=0).verdict is Verdict.UNKNOWN
 
 
 def test_the_search_stops_when_told() -> None:
-    assert decide(GAPPED, 4, nodes=NODES, stop=lambda: True).verdict is Verdict.UNKNOWN
+    problem = small_problems()[0][0]
+    assert decide(problem, lower_bound(problem), nodes=NODES, stop=lambda: True).verdict is Verdict.UNKNOWN
 
 
 def test_no_buffers_and_empty_buffers_fit_anything() -> None:
@@ -135,7 +137,7 @@ def test_components_are_cut_where_no_buffer_spans() -> None:
 def test_components_hold_every_buffer_and_share_no_time(problem: Problem) -> None:
     parts = components(problem)
     assert sorted(i for part in parts for i in part.tolist()) == np.flatnonzero(problem.size).tolist()
-    for before, after in zip(parts, parts[1:], strict=False):
+    for before, after in pairwise(parts):
         assert problem.end[before].max() <= problem.start[after].min()
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-
 from property.problems import fixed_problems, problems
+
 from snplan.arena.heuristics import (
     ORDERS,
     best_fit,
@@ -24,7 +24,6 @@ from snplan.arena.heuristics import (
     place_interpreted,
 )
 from snplan.arena.problem import FREE, Problem, height_of, lower_bound, make_problem, validate
-
 
 # Under the last buffer there are a gap of 6 bytes (at 2) and one of 3 (at 10): 0 and 1 hold the gaps open.
 GAPS = make_problem(

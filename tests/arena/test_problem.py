@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given
-
 from property.problems import fixed_problems, problems, stacked
+
 from snplan.arena.problem import (
     FREE,
     Problem,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from property.problems import fixed_problems, lowest_height, problems, random_problem
+
 from snplan.arena.problem import FREE, Problem, Solution, height_of, lower_bound, make_problem, validate
 from snplan.arena.solve import assign
 
