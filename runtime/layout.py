@@ -65,8 +65,8 @@ def spec_of(index: PlanIndex, name: str) -> Spec:
 
 
 def to_device_order(value: Array, order: Order) -> Array:
-    """The elements of `value` in device order, as a contiguous array (no copy where it is in that order already)."""
-    return np.ascontiguousarray(value if order == "plain" or value.ndim < 3 else np.moveaxis(value, 1, -1))
+    """A view of `value` whose row-major elements are those of the device, in the device's order."""
+    return value if order == "plain" or value.ndim < 3 else np.moveaxis(value, 1, -1)
 
 
 def from_device_order(block: Array, shape: Sequence[int], order: Order) -> Array:

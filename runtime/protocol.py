@@ -58,5 +58,11 @@ class Backend(Protocol):
     def write(self, place: Place, value: Array) -> None:
         """Put `value`, which has the tensor's type and shape, at `place`."""
 
+    def stage(self, place: Place, value: Array) -> None:
+        """Take an input of the next step while one runs; `send` puts it at its place."""
+
+    def send(self, place: Place) -> None:
+        """Put the staged value at its place, between two steps."""
+
     def close(self) -> None:
         """Give all memory back."""

@@ -32,7 +32,7 @@ class Reference:
     def step(self, number: int, inputs: Mapping[str, Array], taps: Collection[str]) -> dict[str, Array]:
         """Values of `taps`, of the plan's outputs, and of what persists (under the name it becomes), after a step."""
         wanted = {*taps, *self._outputs, *(entry.becomes for entry in self._persistent)}
-        tensors: dict[str, Array] = {**self.values, **inputs}
+        tensors: dict[str, Array] = {**self.values, **{name: value.copy() for name, value in inputs.items()}}
         context = Context(seed=self._seed, step=number)
         for position, call in enumerate(self._calls):
             views = [tensors[name].reshape(shape) for name, (_, shape) in zip(call.op.inputs, call.inputs, strict=True)]

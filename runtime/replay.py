@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from snplan.errors import RunError
@@ -34,8 +35,11 @@ class Replay:
         self._live = sum(extent.bytes for extent in resident)
         self._top = max((extent.offset + extent.bytes for extent in resident), default=0)
 
-    def step(self, number: int, seed: int) -> Measured:
-        """Replay step `number` (from 1). Raises RunError for what an action raises, SNP-R012 where memory was taken."""
+    def step(self, number: int, seed: int, meanwhile: Callable[[], None] | None = None) -> Measured:
+        """Replay step `number` (from 1); `meanwhile` is called when all is issued, before it is done.
+
+        Raises RunError for what an action raises, SNP-R012 where memory was taken.
+        """
         backend = self._backend
         before = backend.allocations
         backend.begin(number, seed)
@@ -52,6 +56,8 @@ class Replay:
             else:
                 live -= size
                 backend.free(action)
+        if meanwhile is not None:
+            meanwhile()
         backend.synchronize()
         taken = backend.allocations - before
         if taken:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -50,21 +51,37 @@ class TrainingSession:
         self._loss_place = _loss_place(self.index)
         self._moves = [(entry, self._resident[entry.tensor]) for entry in plan.persistent if self._moved(entry)]
         self.measured: Measured | None = None
+        self._staged: Mapping[str, Any] | None = None
+        self._staged_places: list[Place] = []
         for name, value in values.items():
             self.backend.write(self._resident[name], value)
 
-    def step(self, inputs: Mapping[str, Any]) -> float:
+    def step(self, inputs: Mapping[str, Any], following: Mapping[str, Any] | None = None) -> float:
         """The loss of one training step over `inputs` (arrays by input name); NaN where the plan has no loss.
 
+        `following` are the inputs of the next call, made ready while this step runs; give the same object then.
         Raises RunError naming an input that is missing or does not fit, or the action that failed.
         """
-        for name, value in input_values(self.index, inputs).items():
-            self.backend.write(self._resident[name], value)
-        self.measured = self._replay.step(self.steps_done + 1, self.seed)
+        if inputs is self._staged:
+            for place in self._staged_places:
+                self.backend.send(place)
+        else:
+            for name, value in input_values(self.index, inputs).items():
+                self.backend.write(self._resident[name], value)
+        self._staged = None
+        meanwhile = None if following is None else partial(self._stage, following)
+        self.measured = self._replay.step(self.steps_done + 1, self.seed, meanwhile)
         self.steps_done += 1
         loss = self._loss()
         self._move_persistent()
         return loss
+
+    def _stage(self, inputs: Mapping[str, Any]) -> None:
+        values = input_values(self.index, inputs)
+        self._staged_places = [self._resident[name] for name in values]
+        for name, value in values.items():
+            self.backend.stage(self._resident[name], value)
+        self._staged = inputs
 
     def gradients(self) -> dict[str, Array]:
         """Gradients of the last step by parameter name, each of its parameter's shape."""

@@ -50,7 +50,7 @@ def input_values(index: PlanIndex, inputs: Mapping[str, Any]) -> dict[str, Array
 
 
 def checked(tensor: PlanTensor, value: Any, complain: Complaint) -> Array:
-    """`value` as a contiguous array of the tensor's type and shape; only its type may change, and only without loss."""
+    """`value` as an array of the tensor's type and shape; only its type may change, and only without loss."""
     dtype, shape = layout(tensor)
     if value is None:
         raise complain(f"{tensor.role} {tensor.name} ({dtype}{list(shape)}) is missing")
@@ -66,13 +66,13 @@ def converted(tensor: PlanTensor, array: Array, complain: Complaint) -> Array:
     """`array` in the tensor's type, where no value changes: wider types, and integers that fit."""
     dtype = layout(tensor)[0]
     if array.dtype == dtype:
-        return np.ascontiguousarray(array).reshape(array.shape)
+        return array
     result = array.astype(dtype) if _convertible(array, dtype) else None
     if result is None or (array.dtype.kind in "iu" and not np.array_equal(result, array)):
         raise complain(
             f"{tensor.role} {tensor.name} is {array.dtype} and may lose values as {dtype}; convert it to {dtype} first"
         )
-    return np.ascontiguousarray(result).reshape(array.shape)
+    return result
 
 
 def _convertible(array: Array, dtype: np.dtype[Any]) -> bool:

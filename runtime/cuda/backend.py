@@ -184,21 +184,32 @@ class CudaBackend:
 
     def write(self, place: Place, value: Array) -> None:
         """Put `value` at `place`. Inputs go through pinned blocks, so that this returns before the copy is done."""
-        if value.nbytes == 0:
-            return
-        ordered = to_device_order(value, self._bound.orders[place.tensor]).reshape(-1).view(np.uint8)
         if self._debug and has_nan(value):
             self._watch.known.add(place.tensor)
-        if place.slot is not None:
-            np.copyto(self._bound.host.bytes_of(self._slot(place), ordered.nbytes), ordered)
-            return
-        with self._gpu.current():
-            if self._index.tensors[place.tensor].role == Role.INPUT:
-                staged = self._bound.staging[place.tensor].block(self._step)[: ordered.nbytes]
-                np.copyto(staged, ordered)
-                self._gpu.to_device(self._address(place), staged, self._streams.compute)
-            else:
+        if place.slot is not None or self._index.tensors[place.tensor].role == Role.INPUT:
+            self.stage(place, value)
+            self.send(place)
+        elif value.nbytes:
+            ordered = np.ascontiguousarray(to_device_order(value, self._bound.orders[place.tensor]))
+            with self._gpu.current():
                 self._gpu.put(self._address(place), ordered)
+
+    def stage(self, place: Place, value: Array) -> None:
+        """Copy an input into the pinned block that the step in progress does not use; a slot's value into its slot."""
+        if not value.nbytes:
+            return
+        view = to_device_order(value, self._bound.orders[place.tensor])
+        block = self._staged(place)[: value.nbytes].view(value.dtype).reshape(view.shape)
+        np.copyto(block, view)
+
+    def send(self, place: Place) -> None:
+        """Copy the staged block to the device, behind all that is on the compute stream."""
+        size = self._index.tensors[place.tensor].bytes
+        if place.slot is None and size:
+            with self._gpu.current():
+                self._gpu.to_device(self._address(place), self._staged(place)[:size], self._streams.compute)
+        elif size:
+            np.copyto(self._bound.host.bytes_of(self._slot(place), size), self._staged(place)[:size])
 
     def close(self) -> None:
         """Give all memory back; nothing is left on the context stack."""
@@ -272,6 +283,12 @@ class CudaBackend:
     def _from_bytes(self, name: str, block: Array) -> Array:
         dtype, shape = layout(self._index.tensors[name])
         return from_device_order(block.view(dtype), shape, self._bound.orders[name])
+
+    def _staged(self, place: Place) -> Array:
+        """The pinned block for the value of the next step; a tensor that is no input goes straight to its slot."""
+        if place.tensor in self._bound.staging:
+            return self._bound.staging[place.tensor].block(self._step)
+        return self._bound.host.bytes_of(self._slot(place), self._index.tensors[place.tensor].bytes)
 
     def _address(self, place: Place) -> int:
         assert place.buffer is not None

@@ -37,6 +37,7 @@ class NumpyBackend:
         self._watch = NanWatch()
         self._lock = threading.Lock()
         self._tapped: dict[str, Array] = {}
+        self._staged: dict[str, Array] = {}
         self._context = Context()
         self._actions: dict[int, Bound] = {}
         self._done: set[int] = set()
@@ -113,6 +114,14 @@ class NumpyBackend:
         if self._debug:
             self._watch.given(place.tensor, value)
         np.copyto(self._at(place), value, casting="no")
+
+    def stage(self, place: Place, value: Array) -> None:
+        """Keep a copy."""
+        self._staged[place.tensor] = value.copy()
+
+    def send(self, place: Place) -> None:
+        """Write the copy."""
+        self.write(place, self._staged.pop(place.tensor))
 
     def close(self) -> None:
         """End the threads and let the arenas go."""

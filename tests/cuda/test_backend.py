@@ -79,6 +79,23 @@ def test_as_numpy(options: dict[str, Any], plan: StepPlan, seed: int) -> None:
     assert same(trained(plan, backend(seed, **options)), expected(plan))
 
 
+@RELAXED
+@given(plan=plans())
+def test_inputs_made_ready_meanwhile(plan: StepPlan) -> None:
+    """Inputs that are staged while the step before runs arrive as those that are written at once."""
+    feeds = [{name: value + number for name, value in values(plan, inputs=True).items()} for number in range(4)]
+
+    def run(*, ahead: bool) -> list[bytes]:
+        with TrainingSession(plan, values(plan, inputs=False), backend=backend()) as session:
+            seen = []
+            for feed, following in zip(feeds, [*feeds[1:], None], strict=True):
+                session.step(feed, following if ahead else None)
+                seen += [value.tobytes() for value in (*session.outputs().values(), *session.state().values())]
+            return seen
+
+    assert run(ahead=True) == run(ahead=False)
+
+
 def without_waits(plan: StepPlan) -> StepPlan:
     """The plan without its `after` edges."""
     moving = (Run, Recompute, Offload, Prefetch)

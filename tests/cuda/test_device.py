@@ -34,14 +34,14 @@ def steps(plan: StepPlan, weights: dict[str, Array], backend: str | Backend, cou
 
 @pytest.mark.parametrize("name", sorted(TINY))
 def test_zoo_as_numpy(name: str, tmp_path: Path) -> None:
-    """Two steps agree with the NumPy backend up to rounding."""
-    plan, weights = planned(name, tmp_path, optimizer="momentum")
-    device, host = steps(plan, weights, "cuda"), steps(plan, weights, "numpy")
-    np.testing.assert_allclose(device["losses"], host["losses"], rtol=2e-4)
+    """A step agrees with the NumPy backend up to rounding."""
+    plan, weights = planned(name, tmp_path, given={"batch": 8}, optimizer="momentum")
+    device, host = steps(plan, weights, "cuda", 1), steps(plan, weights, "numpy", 1)
+    np.testing.assert_allclose(device["losses"], host["losses"], rtol=1e-4)
     grads = [key for key in host if key.endswith(":grad")]
     total = sum(float(np.square(host[key].astype(np.float64)).sum()) for key in grads)
     error = sum(float(np.square(device[key].astype(np.float64) - host[key]).sum()) for key in grads)
-    assert (error / total) ** 0.5 < 2e-3, name
+    assert (error / total) ** 0.5 < 1e-3, name
 
 
 @pytest.mark.parametrize("options", [{}, {"delays": Delays(seed=1, seconds=0.0005)}])

@@ -108,7 +108,7 @@ def test_to_and_from_device_order(shape: tuple[int, ...]) -> None:
     """Elements lie on the device where the operand's strides say, and come back."""
     x = normal(*shape)
     for order in ("plain", "channels_last"):
-        block = to_device_order(x, order).reshape(-1)
+        block = np.ascontiguousarray(to_device_order(x, order)).reshape(-1)
         strides = operand(spec_of(_index_of(shape), "x"), order).strides
         for place in np.ndindex(*shape):
             assert block[sum(i * s for i, s in zip(place, strides, strict=True))] == x[place]
