@@ -195,7 +195,7 @@ def write_plan(plan: StepPlan, path: str | os.PathLike[str]) -> None:
 
 def _compressed(data: bytes, target: str) -> bytes:
     if target.endswith(".gz"):
-        return gzip.compress(data, mtime=0)
+        return gzip.compress(data, compresslevel=6, mtime=0)
     if target.endswith(".zst"):
         import zstandard
 

@@ -9,8 +9,8 @@ import msgspec
 FORMAT = 1
 
 
-class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of all plan records: frozen, unknown keys refused."""
+class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """Base of all plan records: frozen, unknown keys refused; without cycles, so the garbage collector may skip them."""
 
 
 class ModelRef(_Record, frozen=True, kw_only=True):

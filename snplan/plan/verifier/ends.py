@@ -14,10 +14,15 @@ _PERSIST = frozenset({Role.PARAMETER, Role.STATE, Role.OPTIMIZER, Role.CONSTANT}
 
 
 def check_start(plan: StepPlan, tables: Tables, found: Findings) -> None:
-    """Reports sources that are not resident exactly once, residents that an op writes, and what does not persist."""
+    """Reports sources that are not resident exactly once, what should persist or be an output, and is not, or twice."""
     resident = Counter(place.tensor for place in plan.resident)
     persistent = Counter(entry.tensor for entry in plan.persistent)
+    asked = Counter(place.tensor for place in plan.outputs)
     for name, tensor in tables.tensors.items():
+        if asked[name] > 1:
+            found.add("E", f"output {name}", f"is listed {asked[name]} times")
+        if tensor.role == Role.LOSS and not asked[name]:
+            found.add("E", f"tensor {name}", "is the loss, and no output")
         source = name not in tables.producer
         if source and resident[name] != 1:
             found.add("E", f"tensor {name}", f"no op writes it, and it is resident {resident[name]} times, not once")
