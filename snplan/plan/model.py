@@ -10,7 +10,7 @@ FORMAT = 1
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """Base of all plan records: frozen, unknown keys refused; without cycles, so the garbage collector may skip them."""
+    """Base of all plan records: frozen, unknown keys refused; garbage collection may skip them, they have no cycles."""
 
 
 class ModelRef(_Record, frozen=True, kw_only=True):

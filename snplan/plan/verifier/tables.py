@@ -16,6 +16,7 @@ Key = TypeVar("Key", str, int)
 _DTYPES = frozenset(DType)
 _PHASES = frozenset(Phase)
 _ROLES = frozenset(Role)
+_MAX_RANK = 64
 _TOTALS = (
     "budget_bytes",
     "reserve_bytes",
@@ -109,8 +110,9 @@ def _check_tensor(tensor: PlanTensor, found: Findings) -> None:
     if tensor.dtype not in _DTYPES:
         found.add("S", where, f"element type {tensor.dtype!r} is unknown")
         return
-    if any(dim < 0 for dim in tensor.shape):
-        found.add("S", where, f"shape {tensor.shape} has a negative dimension")
+    if not _is_shape(tensor.shape):
+        message = f"shape {tensor.shape!r:.200} has a negative dimension, or more than {_MAX_RANK} dimensions"
+        found.add("S", where, message)
         return
     size = nbytes(DType(tensor.dtype), tensor.shape)
     if size != tensor.bytes:
@@ -136,18 +138,20 @@ def _check_op(op: PlanOp, tables: Tables, found: Findings) -> None:
 def _check_in_shapes(op: PlanOp, tables: Tables, found: Findings) -> None:
     shapes = op.attrs["in_shapes"]
     if not isinstance(shapes, list) or len(shapes) != len(op.inputs):
-        found.add("S", f"op {op.name}", f"in_shapes {shapes!r} lists no shape for each of {len(op.inputs)} inputs")
+        found.add("S", f"op {op.name}", f"in_shapes {shapes!r:.200} lists no shape for each of {len(op.inputs)} inputs")
         return
     for name, shape in zip(op.inputs, shapes, strict=True):
         if shape is None:
             continue
         own = tables.tensors[name].shape
         if not _is_shape(shape) or elements(shape) != elements(own):
-            found.add("S", f"op {op.name}", f"reads {name} of shape {own} as {shape!r}, which has other elements")
+            found.add("S", f"op {op.name}", f"reads {name} of shape {own} as {shape!r:.200}, which has other elements")
 
 
 def _is_shape(value: object) -> bool:
-    return isinstance(value, list) and all(type(dim) is int and dim >= 0 for dim in value)
+    if not isinstance(value, list) or len(value) > _MAX_RANK:
+        return False
+    return all(type(dim) is int and dim >= 0 for dim in value)
 
 
 def _check_place(what: str, place: Place | Persistent, tables: Tables, found: Findings) -> None:
