@@ -210,7 +210,7 @@ def _write_through(target: str, data: bytes) -> None:
 
 
 def _replace(target: Path, data: bytes) -> None:
-    beside = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.tmp")
+    beside = target.with_name(f".snplan-{secrets.token_hex(8)}.tmp")
     try:
         with open(beside, "xb") as file:
             file.write(data)

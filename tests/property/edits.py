@@ -18,7 +18,7 @@ _TOTALS = ("arena_bytes", "peak_live_bytes", "host_arena_bytes", "budget_bytes",
 
 def raw(plan: StepPlan) -> Raw:
     """The plan as plain JSON data."""
-    found = msgspec.to_builtins(plan)
+    found = msgspec.json.decode(msgspec.json.encode(plan))
     assert isinstance(found, dict)
     return found
 
