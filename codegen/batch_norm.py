@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from snplan.codegen.call import Access, Call, builds, reads, writes
 from snplan.codegen.fold import Fold, fold
 from snplan.codegen.launch import Launch
-from snplan.codegen.operand import Operand, broadcast, with_ones
+from snplan.codegen.operand import Operand, broadcast, only, with_ones
 from snplan.codegen.pointwise import Body, pointwise
 from snplan.codegen.reduce import WORK, scratch, with_scratch
 from snplan.codegen.scalars import SIZES, compute_type
@@ -52,24 +52,34 @@ def _epsilon(call: Call) -> str:
 
 @builds("batch_norm_train")
 def train(call: Call) -> Sequence[Launch]:
-    """Statistics, then y = (x - mean) * factor + bias."""
+    """Statistics, then y = (x - mean) * factor + bias.
+
+    Sums are of differences from each channel's first element: that keeps them small, and joining partial sums is an
+    addition, where joining means and variances would take divisions in a chain.
+    """
     x = call.inputs[0]
     work = _Vectors(call, 2)
     a = work.compute
+    first = only(x, [1])
     body = Fold(
         compute=a,
-        monoid=f"Moments<{a}>",
-        size=4 * SIZES[a],
-        values=("a0",),
-        finish=("const A mean = t.mean(), variance = t.variance();",),
+        monoid=f"Sum2<{a}>",
+        size=2 * SIZES[a],
+        values=("(a0 - a1)", "(a0 - a1) * (a0 - a1)"),
+        finish=(
+            "const A shift = t.v / A(count), mean = b1 + shift;",
+            "const A variance = largest(t.w / A(count) - shift * shift, A(0));",
+        ),
         results=("mean", "variance", "mean", f"b0 * inverse_root(variance + {_epsilon(call)})"),
     )
     outputs = [writes(call, 1), writes(call, 2), *work.stored]
+    summed = [reads(call, 0), reads(call, 0, _repeated(first, x))]
+    beside = [reads(call, 1), reads(call, 0, first)]
     apply = Body(compute=a, results=("(a0 - a1) * a2 + a3",))
     inputs = [reads(call, 0), *work.repeated, _by_channel(call, 2)]
     return with_scratch(
         work.bytes,
-        fold("batch_norm_statistics", [reads(call, 0)], _axes(x), outputs, body, work.bytes, [reads(call, 1)]),
+        fold("batch_norm_statistics", summed, _axes(x), outputs, body, work.bytes, beside),
         pointwise("batch_norm_apply", inputs, [writes(call)], apply),
     )
 
