@@ -65,7 +65,8 @@ def profiled(path: Path, folder: Path, precision: str) -> Path:
     if not target.exists():
         start = time.perf_counter()
         done = profile_plan(
-            plan_of(path, budget_bytes=1 << 40, reserve_bytes=0, precision=precision), progress=lambda what, share: None
+            plan_of(path, budget_bytes=1 << 40, reserve_bytes=0, precision=precision, optimizer="momentum"),
+            progress=lambda what, share: None,
         )
         folder.mkdir(parents=True, exist_ok=True)
         save_profile(done.profile, target)

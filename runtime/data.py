@@ -81,7 +81,8 @@ def _fitting(tensor: PlanTensor, found: Mapping[str, Array], path: Path) -> Arra
 
 def random_data(index: PlanIndex, *, seed: int) -> Data:
     """The same seeded random inputs every step: floats normal, integers in the range that their readers allow."""
-    tensors = sources(index, inputs=True)
+    # By name: plans of one model list its inputs in different orders.
+    tensors = sorted(sources(index, inputs=True), key=lambda tensor: tensor.name)
     bounds = _Bounds(index)
     arrays = {tensor.name: _random(tensor, bounds, seed, position) for position, tensor in enumerate(tensors)}
     return Data(tensors, arrays)

@@ -193,7 +193,7 @@ def op_launches(op: PlanOp, index: PlanIndex, orders: Orders) -> tuple[Launch, .
         inputs, outputs = op_operands(op, index, orders)
         if len(inputs) < 3:
             return ()
-        return _bias_launches(op, outputs[0]) if op.kind == "conv" else _bias_first(op, inputs[2], outputs[0])
+        return _bias_launches(op, outputs[0]) if op.kind == "conv" else _bias_first(op, inputs, outputs[0])
     specs = [spec_of(index, name) for name in names]
     return kernel_for(op, specs[: len(op.inputs)], specs[len(op.inputs) :], [orders[name] for name in names])
 
@@ -208,9 +208,10 @@ def _bias_launches(op: PlanOp, y: Operand) -> tuple[Launch, ...]:
     return kernel_for(helper, [whole, Spec(y.dtype, (channels,))], [whole], [order, "plain", order])
 
 
-def _bias_first(op: PlanOp, bias: Operand, y: Operand) -> tuple[Launch, ...]:
+def _bias_first(op: PlanOp, inputs: Sequence[Operand], y: Operand) -> tuple[Launch, ...]:
     """Launches that write a product's bias over its result, where the library does not add such a bias itself."""
-    if _is_column_vector(bias, y):
+    a, _, bias = inputs
+    if a.elements and _is_column_vector(bias, y):
         return ()
     helper = _helper("expand", op, ["bias"], {"shape": list(y.shape)})
     return kernel_for(helper, [Spec(bias.dtype, bias.shape)], [Spec(y.dtype, y.shape)])
