@@ -24,6 +24,7 @@ _ENOUGH_BLOCKS = 264
 _WANTED_BLOCKS = 528
 _MAX_SPLITS = 512
 _SHORT_ROW = 32
+_SHARED_BYTES = 32768
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,7 @@ def fold(
         return ()
     kept = space_of([*(without(x.operand, axes) for x in inputs), *(y.operand for y in (*outputs, *beside))])
     reduced = space_of([only(x.operand, axes) for x in inputs])
-    work = _work(inputs, kept, reduced)
+    work = _work(inputs, kept, reduced, body.size)
     kind = index_type([x.operand for x in (*inputs, *outputs, *beside)], kept.count, reduced.count)
     shared: list[Argument] = [Workspace(workspace), Control()] if work.splits > 1 else []
     numbers = (work.results, work.length, quotient(work.length, work.splits), reduced.count)
@@ -101,8 +102,9 @@ def fold(
     )
 
 
-def _work(inputs: Sequence[Access], kept: Space, reduced: Space) -> _Work:
-    limit = max(1, 16 // max(item_bytes(x.operand.dtype) for x in inputs))
+def _work(inputs: Sequence[Access], kept: Space, reduced: Space, size: int) -> _Work:
+    # Vectors of the first input; accumulators of a block must fit into shared memory.
+    limit = max(1, min(16 // item_bytes(inputs[0].operand.dtype), _SHARED_BYTES // (THREADS * size)))
     lead = (min(abs(s) for s in kept.strides[0]) if kept.sizes else 2**63) or 2**63
     rows = bool(reduced.sizes) and abs(reduced.strides[0][-1]) < lead and reduced.count >= _SHORT_ROW
     rows = rows or kept.count == 1

@@ -60,7 +60,9 @@ def pointwise(stem: str, inputs: Sequence[Access], outputs: Sequence[Access], bo
     operands = [x.operand for x in (*outputs, *inputs)]
     operands += [Operand(dtype=DType.UINT8, shape=shape, strides=strides) for strides in body.numbers]
     space = space_of(operands)
-    width = vector_width(space, min(_limit(operands), body.limit))
+    # By the outputs' elements: vectors of channels, often of a wider type, come from the cache in two accesses.
+    widest = max(item_bytes(x.operand.dtype) for x in outputs)
+    width = vector_width(space, min(_VECTOR_BYTES // widest, body.limit))
     vectors = in_vectors(space, width)
     kind = index_type(operands, space.count)
     arguments = [x.argument for x in (*outputs, *inputs)]
@@ -73,10 +75,6 @@ def pointwise(stem: str, inputs: Sequence[Access], outputs: Sequence[Access], bo
             arguments=(*arguments, *counts, *(argument for _, argument in body.extra)),
         ),
     )
-
-
-def _limit(operands: Sequence[Operand]) -> int:
-    return max(1, _VECTOR_BYTES // max(item_bytes(x.dtype) for x in operands))
 
 
 def _text(

@@ -127,7 +127,7 @@ def _shape(tensors: Tensors, kept: Space, along: Space) -> _Shape:
 
 
 def _width(tensors: Tensors, kept: Space, along: Space) -> int:
-    limit = max(1, 16 // max(item_bytes(x.operand.dtype) for x in tensors.whole))
+    limit = max(1, 16 // item_bytes(tensors.inputs[0].operand.dtype))
     count = len(tensors.whole)
     if not along.sizes or any(along.strides[k][-1] not in (0, 1) for k in range(count)):
         return 1
