@@ -1,0 +1,83 @@
+"""Sequences of known length: they exist only while a graph is lowered."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from snplan.frontend.context import LowerContext
+from snplan.frontend.lowering.movement import concat, split
+from snplan.frontend.lowering.registry import lowers
+from snplan.frontend.node import NodeView
+from snplan.frontend.values import Poison, Sequence, Value, constant
+
+
+@lowers("SplitToSequence")
+def lower_split_to_sequence(ctx: LowerContext, node: NodeView) -> None:
+    """`split`; without sizes, parts of 1 whose axis goes where keepdims is 0."""
+    x = node.value(0)
+    axis = node.attr_axis("axis", 0, x.spec.rank)
+    size = x.spec.shape[axis]
+    keep = node.given(1) or bool(node.attr_int("keepdims", 1))
+    sizes = node.array_ints(1, "split") if node.given(1) else [1] * size
+    if node.given(1) and node.value(1).spec.rank == 0:
+        node.need(sizes[0] > 0, "split must be positive")
+        sizes = [min(sizes[0], size - start) for start in range(0, size, sizes[0])]
+    node.need(sum(sizes) == size and min(sizes, default=0) >= 0, f"sizes {sizes} do not add up to {size}")
+    parts = list(split(ctx, x, axis, sizes))
+    if not keep:
+        parts = [ctx.view(part, part.spec.shape[:axis] + part.spec.shape[axis + 1 :]) for part in parts]
+    ctx.bind(0, Sequence(items=tuple(parts)))
+
+
+@lowers("SequenceEmpty", "SequenceConstruct")
+def lower_sequence_construct(ctx: LowerContext, node: NodeView) -> None:
+    """A sequence of the inputs."""
+    ctx.bind(0, Sequence(items=tuple(node.values())))
+
+
+@lowers("SequenceAt")
+def lower_sequence_at(ctx: LowerContext, node: NodeView) -> None:
+    """The element at a known position."""
+    items = node.sequence(0).items
+    ctx.bind(0, items[_position(node, 1, len(items))])
+
+
+@lowers("SequenceInsert")
+def lower_sequence_insert(ctx: LowerContext, node: NodeView) -> None:
+    """The sequence with one element more, at the end or at a known position."""
+    items: list[Value | Poison] = list(node.sequence(0).items)
+    place = _position(node, 2, len(items), extra=1) if node.given(2) else len(items)
+    ctx.bind(0, Sequence(items=(*items[:place], node.value(1), *items[place:])))
+
+
+@lowers("SequenceErase")
+def lower_sequence_erase(ctx: LowerContext, node: NodeView) -> None:
+    """The sequence without its last element, or the one at a known position."""
+    items = list(node.sequence(0).items)
+    del items[_position(node, 1, len(items)) if node.given(1) else -1]
+    ctx.bind(0, Sequence(items=tuple(items)))
+
+
+@lowers("SequenceLength")
+def lower_sequence_length(ctx: LowerContext, node: NodeView) -> None:
+    """The known length."""
+    ctx.bind(0, constant(np.array(len(node.sequence(0).items), np.int64)))
+
+
+@lowers("ConcatFromSequence")
+def lower_concat_from_sequence(ctx: LowerContext, node: NodeView) -> None:
+    """`concat`, of elements with a new axis where `new_axis` says so."""
+    items = node.sequence(0).items
+    values = [item for item in items if isinstance(item, Value)]
+    node.need(bool(items) and len(values) == len(items), "the sequence is empty or has an element that is not known")
+    new = bool(node.attr_int("new_axis", 0))
+    axis = node.attr_axis("axis", 0, values[0].spec.rank, extra=int(new))
+    if new:
+        values = [ctx.view(v, (*v.spec.shape[:axis], 1, *v.spec.shape[axis:])) for v in values]
+    ctx.bind(0, concat(ctx, values, axis))
+
+
+def _position(node: NodeView, index: int, length: int, extra: int = 0) -> int:
+    place = int(node.array_scalar(index, "the position"))
+    node.need(-length <= place < length + extra, f"position {place} is out of range for {length} elements")
+    return place + length if place < 0 else place
