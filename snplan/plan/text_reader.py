@@ -112,6 +112,15 @@ class Line:
         self._skip()
         return value
 
+    def json_of(self, kind: type[Row], what: str) -> Row:
+        """A JSON value of type `kind`."""
+        start, value = self.at, self.json()
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError:
+            self.at = start
+            self.fail(what)
+
     def items(self, item: Callable[[], Row]) -> list[Row]:
         """Items in parentheses, with commas between them."""
         self.need("(")
@@ -196,7 +205,7 @@ def _action_number(line: Line, expected: int) -> None:
 
 
 def _tensor(line: Line) -> PlanTensor:
-    name, dtype, shape = line.name(), line.name(), line.json()
+    name, dtype, shape = line.name(), line.name(), line.json_of(list[int], "a shape")
     return PlanTensor(name=name, dtype=dtype, shape=shape, bytes=line.integer(), role=line.name())
 
 
@@ -210,8 +219,8 @@ def _op(line: Line) -> PlanOp:
         phase=phase,
         inputs=inputs,
         outputs=line.items(line.name),
-        attrs=line.json() if line.word("attrs") else {},
-        nodes=line.json() if line.word("nodes") else [],
+        attrs=line.json_of(dict[str, Any], "attributes") if line.word("attrs") else {},
+        nodes=line.json_of(list[str], "names of nodes") if line.word("nodes") else [],
         rng=line.integer() if line.word("rng") else None,
     )
 
