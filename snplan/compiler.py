@@ -19,7 +19,7 @@ from snplan.cost.roofline import op_costs
 from snplan.errors import InfeasibleError, NoPlanError, PlanError
 from snplan.ir import Forward, Step
 from snplan.ops import input_specs
-from snplan.passes.order import sink_updates
+from snplan.passes.order import persist_sources, sink_updates
 from snplan.passes.realise import Candidate, step_costs
 from snplan.passes.route import route
 from snplan.passes.search import Search, keep_all_candidate
@@ -145,10 +145,11 @@ def _step(forward: Forward, options: CompileOptions) -> Step:
     from snplan.training import attach_loss, build_inference_step, build_step, make_optimizer
 
     if options.mode == "infer":
-        return build_inference_step(replace(forward, graph=route(forward.graph)))
+        return persist_sources(build_inference_step(replace(forward, graph=route(forward.graph))))
     with_loss = attach_loss(forward, options.loss)
     routed = replace(with_loss, graph=route(with_loss.graph))
-    return sink_updates(build_step(routed, freeze=options.freeze, optimizer=make_optimizer(options.optimizer)))
+    step = build_step(routed, freeze=options.freeze, optimizer=make_optimizer(options.optimizer))
+    return sink_updates(persist_sources(step))
 
 
 def _indexed(step: Step, device: Device, options: CompileOptions) -> IndexedStep:

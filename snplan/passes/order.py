@@ -8,6 +8,13 @@ from dataclasses import replace
 from snplan.ir import Phase, Step
 
 
+def persist_sources(step: Step) -> Step:
+    """`step` with every source that is no input among what persists: itself where nothing updates it."""
+    inputs = set(step.inputs)
+    kept = {name: name for name in step.graph.sources if name not in inputs and name not in step.becomes}
+    return replace(step, becomes={**step.becomes, **kept}) if kept else step
+
+
 def sink_updates(step: Step) -> Step:
     """`step` with every update after the last reader of what it overwrites, so that it can go in place."""
     graph = step.graph
