@@ -113,7 +113,7 @@ def _first_overlap(start: list[int], end: list[int], size: list[int], offset: li
     for i in sorted(range(len(start)), key=start.__getitem__):
         live = [j for j in live if end[j] > start[i]]
         for j in live:
-            if offset[i] < offset[j] + size[j] and offset[j] < offset[i] + size[i]:
+            if max(offset[i], offset[j]) < min(offset[i] + size[i], offset[j] + size[j]):
                 return (
                     f"overlap: buffers {min(i, j)} and {max(i, j)} are live together at time {start[i]} and share "
                     f"bytes from {max(offset[i], offset[j])} to {min(offset[i] + size[i], offset[j] + size[j])}"

@@ -17,6 +17,7 @@ from snplan.arena.problem import FREE, Int64, Problem, Solution, height_of, lowe
 
 ROUNDS = 200  # of local search, from each of the best greedy orders
 STARTS = 3
+LEAST = 1e8  # nanoseconds of work for the greedy orders, however little time there is
 PATIENCE = 10  # rounds before compiled code is worth its loading for a small problem, too
 
 
@@ -72,7 +73,7 @@ def _check_fixed(problem: Problem) -> None:
 def _portfolio(problem: Problem, goal: int, bound: int, effort: Effort) -> list[_Placement]:
     """Return greedy placements, lowest first: up to one at the goal; only one where the goal is out of reach."""
     placements: list[_Placement] = []
-    work, enough = greedy_work(problem), effort.left / 2
+    work, enough = greedy_work(problem), effort.left - max(effort.left / 2, LEAST)
     for order, smallest_gap in _greedy_orders(problem):
         placements.append(_placed(problem, order, smallest_gap=smallest_gap))
         effort.spend(work)
