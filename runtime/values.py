@@ -54,12 +54,19 @@ def checked(tensor: PlanTensor, value: Any, complain: Complaint) -> Array:
     dtype, shape = layout(tensor)
     if value is None:
         raise complain(f"{tensor.role} {tensor.name} ({dtype}{list(shape)}) is missing")
-    array = np.asarray(value)
+    array = as_array(value)
     if array.shape != shape:
         raise complain(
             f"{tensor.role} {tensor.name} must be {dtype}{list(shape)}, it is {array.dtype}{list(array.shape)}"
         )
     return converted(tensor, array, complain)
+
+
+def as_array(value: Any) -> Array:
+    """`value` as an array: arrays, what NumPy converts, and host memory offered through DLPack only (no copy)."""
+    if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+        return np.from_dlpack(value)
+    return np.asarray(value)
 
 
 def converted(tensor: PlanTensor, array: Array, complain: Complaint) -> Array:

@@ -13,7 +13,7 @@ from snplan.errors import ExitCode, RunError
 from snplan.plan.model import Algorithm, Alloc, Extent, Free, Persistent, Place, Run, StepPlan
 from snplan.plan.verify import verify
 from snplan.runtime import rng
-from snplan.runtime.numpy import Context
+from snplan.runtime.numpy import Array, Context
 from snplan.runtime.numpy.backend import NumpyBackend
 from snplan.runtime.session import TrainingSession, make_backend
 
@@ -132,6 +132,27 @@ def test_types_change_only_without_loss() -> None:
     same = TrainingSession(linear(), {"W": W.astype(np.float16)})
     assert session.step({"x": X}) == same.step({"x": X})
     assert same.step({"x": X.astype(np.float16)}) == session.step({"x": X.astype(np.float16).astype(np.float32)})
+
+
+class _Lent:
+    """Memory that is offered through DLPack only."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
+
+
+def test_inputs_by_dlpack() -> None:
+    losses = set()
+    for x in (X, _Lent(X.copy())):
+        with TrainingSession(linear(), {"W": W}) as session:
+            losses.add(session.step({"x": x}))
+    assert len(losses) == 1
 
 
 def test_a_value_that_ends_elsewhere_is_brought_back() -> None:
