@@ -173,6 +173,7 @@ RULES: dict[str, Rule] = {
     "BatchNormalization": _batch_norm,
     "LayerNormalization": _layer_norm,
     "LRN": _lrn,
+    "Softplus": lambda x, a: F.softplus(x[0]),
     "Relu": lambda x, a: torch.relu(x[0]),
     "Gelu": lambda x, a: F.gelu(x[0], approximate=a.get("approximate", b"none").decode()),
     "Softmax": lambda x, a: torch.softmax(x[0], a.get("axis", -1)),

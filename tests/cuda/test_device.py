@@ -32,7 +32,7 @@ def steps(plan: StepPlan, weights: dict[str, Array], backend: str | Backend, cou
         return {"losses": np.array(losses), **session.outputs(), **session.state(), **gradients}
 
 
-@pytest.mark.parametrize("name", sorted(TINY))
+@pytest.mark.parametrize("name", sorted(TINY.keys() - {"inception_v4", "vgg16"}))
 def test_zoo_as_numpy(name: str, tmp_path: Path) -> None:
     """A step agrees with the NumPy backend up to rounding."""
     plan, weights = planned(name, tmp_path, given={"batch": 8}, optimizer="momentum")
