@@ -1,4 +1,4 @@
-"""The step plan: plain data that executors replay and `snplan verify` checks (docs/design.md, "The plan file")."""
+"""The step plan: plain data that executors replay and `snplan verify` checks (docs/plan-file.md)."""
 
 from __future__ import annotations
 

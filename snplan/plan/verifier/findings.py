@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One broken rule: its letter (docs/errors.md), where ("action 12", "buffer 3", ...), and what."""
+    """One broken rule: its letter (docs/plan-file.md), where ("action 12", "buffer 3", ...), and what."""
 
     rule: str
     where: str
