@@ -45,8 +45,8 @@ def compile_module(
 ) -> bytes:
     """The cubin of `text` for an architecture such as "sm_90", from the folder `cache` where it is there already.
 
-    "auto" takes NVRTC where cuda-core is installed (a few times faster), else nvcc. Raises RunError: SNP-R041 where the
-    compiler refuses the text, SNP-R042 where there is no compiler.
+    "auto" takes NVRTC where cuda-core is installed (it needs no toolkit), else nvcc. Raises RunError: SNP-R041 where
+    the compiler refuses the text, SNP-R042 where there is no compiler.
     """
     folder = cache_folder() if cache is None else cache
     path = folder / f"{_digest(text, arch)}.cubin"

@@ -7,6 +7,7 @@ import sys
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from kernel_cases import FAMILIES
@@ -125,6 +126,29 @@ def test_a_compiler_that_cannot_be_run(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="cannot be run") as caught:
         compile_module(TEXT, "sm_90", compiler="nvcc", cache=tmp_path, nvcc=str(tmp_path / "absent"))
     assert caught.value.code == "SNP-R042"
+
+
+def test_nvrtc_is_called_through_cuda_core(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: list[object] = []
+
+    class Program:
+        def __init__(self, text: str, language: str, options: object) -> None:
+            seen.extend((language, options))
+            self.text = text
+
+        def compile(self, form: str) -> SimpleNamespace:
+            if "broken" in self.text:
+                raise RuntimeError("default_program(1): error: expected a declaration")
+            return SimpleNamespace(code=b"\x7fELF" + form.encode())
+
+    core = SimpleNamespace(Program=Program, ProgramOptions=lambda **options: options)
+    monkeypatch.setitem(sys.modules, "cuda", SimpleNamespace(core=core))
+    monkeypatch.setitem(sys.modules, "cuda.core", core)
+    monkeypatch.setattr(compiling, "_has_nvrtc", lambda: True)
+    assert compile_module(TEXT, "sm_90", cache=tmp_path) == b"\x7fELFcubin"
+    assert seen == ["c++", {"arch": "sm_90", "std": "c++17"}]
+    with pytest.raises(RunError, match="NVRTC does not compile the generated kernels for sm_90: default_program"):
+        compile_module("broken", "sm_90", cache=tmp_path)
 
 
 def test_nvcc_is_found_in_the_toolkit_that_the_environment_names(
