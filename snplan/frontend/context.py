@@ -47,7 +47,8 @@ class LowerContext:
     """The graph under construction.
 
     `specs` and `hints` hold spec and wanted name of each tensor by number; `sources` says which tensors exist when the
-    step starts. `train` is the mode; `switch_to_training` puts BatchNormalization and Dropout nodes into training form.
+    step starts; `ambiguous` are names that several stored tensors share. `train` is the mode; `switch_to_training` puts
+    BatchNormalization and Dropout nodes into training form.
     """
 
     train: bool = True
@@ -58,11 +59,12 @@ class LowerContext:
     sources: dict[int, Source] = field(default_factory=dict)
     eval_nodes: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    ambiguous: frozenset[str] = frozenset()
     node: NodeView | None = None
     subgraphs: Subgraphs | None = None
     _producer: dict[int, Record] = field(default_factory=dict)
     _constants: dict[tuple[DType, tuple[int, ...], bytes], int] = field(default_factory=dict)
-    _handles: dict[Source, int] = field(default_factory=dict)
+    _handles: dict[str, int] = field(default_factory=dict)
     _streams: int = 0
     _mark: int = 0
 
@@ -216,10 +218,12 @@ class LowerContext:
             self.hints[value.handle] = name
 
     def _source(self, source: Source, spec: Spec) -> int:
-        handle = self._handles.get(source)
+        handle = self._handles.get(source.name)
         if handle is None:
-            handle = self._handles[source] = self._new(spec, source.name)
+            handle = self._handles[source.name] = self._new(spec, source.name)
             self.sources[handle] = source
+        if source.name in self.ambiguous or self.sources[handle] != source or self.specs[handle] != spec:
+            raise Unsupported(f"two stored tensors are called {source.name!r}")
         return handle
 
     def _constant(self, value: Value) -> int:

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, TensorProto
 
 from snplan.errors import ModelError
 from snplan.frontend import codes
-from snplan.frontend.order import subgraphs
+from snplan.frontend.structure import stored_tensors
 from snplan.frontend.tensors import tensor_spec
 
 
@@ -109,23 +108,6 @@ def _stays_inside(location: str) -> bool:
     posix, windows = PurePosixPath(location), PureWindowsPath(location)
     rooted = posix.is_absolute() or windows.drive or windows.root
     return not rooted and ".." not in posix.parts and ".." not in windows.parts
-
-
-def stored_tensors(model: ModelProto) -> Iterator[TensorProto]:
-    """Every stored tensor of the model that can have external data: initializers and tensors of Constant nodes."""
-    graphs: list[GraphProto] = [model.graph]
-    nodes: list[NodeProto] = [node for function in model.functions for node in function.node]
-    while graphs or nodes:
-        if graphs:
-            graph = graphs.pop()
-            yield from graph.initializer
-            nodes.extend(graph.node)
-            continue
-        node = nodes.pop()
-        if node.attribute:
-            graphs.extend(subgraphs(node))
-            if node.op_type == "Constant":
-                yield from (attribute.t for attribute in node.attribute if attribute.HasField("t"))
 
 
 def check_external(model: ModelProto, file: Path | None) -> None:

@@ -14,11 +14,13 @@ from snplan.frontend.context import LowerContext
 from snplan.frontend.dims import BoundInputs, bind_inputs, declared_dims
 from snplan.frontend.load import LoadedModel
 from snplan.frontend.lowering import LOWERINGS
+from snplan.frontend.structure import ambiguous_names
 from snplan.frontend.targets import check_lowered, choose_targets, needed_records
 from snplan.frontend.tensors import Array
+from snplan.frontend.tied import untied
 from snplan.frontend.values import Item, Scope, Value
 from snplan.frontend.walk import Walker, local_functions, opset_imports
-from snplan.frontend.weights import read_tensor
+from snplan.frontend.weights import peek, read_tensor
 from snplan.ir import Forward, Spec
 
 _NOTHING: Mapping[str, int] = {}
@@ -42,7 +44,9 @@ def import_model(
     bindings and names that do not fit it.
     """
     graph = loaded.proto.graph
-    ctx = LowerContext(train=mode == "train", switch_to_training=train_batchnorm)
+    ctx = LowerContext(
+        train=mode == "train", switch_to_training=train_batchnorm, ambiguous=ambiguous_names(loaded.proto)
+    )
     walker = Walker(
         context=ctx,
         lowerings=LOWERINGS,
@@ -58,8 +62,11 @@ def import_model(
     wanted = targets if targets is not None else choose_targets(outputs, scope.items, loss=loss, mode=mode)
     handles = {name: _result(ctx, name, check_lowered(name, scope.find(name))) for name in wanted}
     handles = _named_results(ctx, handles)
+    records = needed_records(ctx, [*handles.values()])
     warnings = [*_notes(ctx, walker, mode), *([] if bound.rebatched else _stale(graph, scope))]
-    return build_forward(ctx, needed_records(ctx, [*handles.values()]), handles, _places(graph), warnings)
+    if mode == "train":
+        warnings += untied(ctx, records, partial(peek, loaded))
+    return build_forward(ctx, records, handles, _places(graph), warnings)
 
 
 def _stored(loaded: LoadedModel, tensor: TensorProto, spec: Spec) -> Array | None:

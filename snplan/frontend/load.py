@@ -16,6 +16,7 @@ from onnx import ModelProto
 from snplan.errors import ModelError, UsageError
 from snplan.frontend import codes
 from snplan.frontend.external import check_external
+from snplan.frontend.structure import check_names
 from snplan.frontend.wire import Outline, outline, slim
 
 MOST_NODES = 500_000
@@ -58,6 +59,7 @@ def load_model(source: Path | str | bytes, *, allow_large: bool = False) -> Load
         path = Path(source)
         proto, digest, raw = _parsed_file(path, allow_large)
         loaded = LoadedModel(proto=proto, sha256=digest, name=path.name, path=path, raw=raw)
+    check_names(proto)
     _check_versions(proto)
     check_external(proto, loaded.path)
     return loaded

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import NodeProto, TensorProto
 
 from snplan.errors import ModelError
 from snplan.frontend import codes
 from snplan.frontend.external import locate
 from snplan.frontend.load import LoadedModel
-from snplan.frontend.order import subgraphs
-from snplan.frontend.tensors import Array, numpy_dtype, tensor_array, tensor_spec
+from snplan.frontend.structure import bodies, constant_tensor
+from snplan.frontend.tensors import Array, has_data, numpy_dtype, tensor_array, tensor_spec
 from snplan.ir import DType, Spec
 
 Reader: TypeAlias = Callable[[], Array]
@@ -48,7 +48,7 @@ def read_tensor(loaded: LoadedModel, tensor: TensorProto) -> Array:
         extent = locate(tensor, loaded.path)
         return decoded(_read(extent.path, extent.offset, extent.length, _no_link), spec)
     where = loaded.raw.get(tensor.name)
-    if where is not None and not tensor.raw_data:
+    if where is not None and not has_data(tensor):
         if where[1] != spec.bytes:
             raise ModelError(
                 codes.TENSOR_DATA,
@@ -56,6 +56,16 @@ def read_tensor(loaded: LoadedModel, tensor: TensorProto) -> Array:
             )
         return decoded(_from_file(loaded, *where), spec)
     return tensor_array(tensor, spec)
+
+
+def peek(loaded: LoadedModel, name: str, spec: Spec, places: Sequence[int]) -> list[bytes] | None:
+    """Bytes of single elements of an initializer, by flat position; None where its raw data is elsewhere."""
+    where = loaded.raw.get(name)
+    size = spec.dtype.bits // 8
+    if where is not None and where[1] == spec.bytes:
+        return [_from_file(loaded, where[0] + place * size, size) for place in places]
+    raw = next((tensor.raw_data for tensor in loaded.proto.graph.initializer if tensor.name == name), b"")
+    return [raw[place * size : (place + 1) * size] for place in places] if len(raw) == spec.bytes else None
 
 
 def _from_file(loaded: LoadedModel, offset: int, length: int) -> bytes:
@@ -98,18 +108,15 @@ def decoded(data: bytes, spec: Spec) -> Array:
 
 def _readers(loaded: LoadedModel) -> Iterator[tuple[str, Reader]]:
     """Readers by tensor name, over all graphs of the model."""
-    for graph, nodes in _bodies(loaded.proto):
-        shapes: dict[str, TensorProto] = {}
-        for tensor in graph.initializer if graph is not None else ():
-            shapes[tensor.name] = tensor
-            yield tensor.name, partial(read_tensor, loaded, tensor)
+    for graph, nodes in bodies(loaded.proto):
+        stored = {tensor.name: tensor for tensor in (graph.initializer if graph is not None else ())}
+        constants = [(node, constant_tensor(node)) for node in nodes]
+        stored.update((node.output[0], tensor) for node, tensor in constants if tensor is not None)
+        for name, tensor in stored.items():
+            yield name, partial(read_tensor, loaded, tensor)
         for node in nodes:
-            if node.op_type == "Constant" and node.output and node.attribute and node.attribute[0].HasField("t"):
-                shapes[node.output[0]] = node.attribute[0].t
-                yield node.output[0], partial(read_tensor, loaded, node.attribute[0].t)
-        for node in nodes:
-            if node.op_type == "ConstantOfShape" and node.output and node.input and node.input[0] in shapes:
-                yield node.output[0], partial(_filled, loaded, node, shapes[node.input[0]])
+            if node.op_type == "ConstantOfShape" and node.output and node.input and node.input[0] in stored:
+                yield node.output[0], partial(_filled, loaded, node, stored[node.input[0]])
 
 
 def _filled(loaded: LoadedModel, node: NodeProto, shape: TensorProto) -> Array:
@@ -118,12 +125,3 @@ def _filled(loaded: LoadedModel, node: NodeProto, shape: TensorProto) -> Array:
     if any(size < 0 for size in sizes) or fill.size != 1 or math.prod(sizes) > 1 << 40:
         raise ModelError(codes.TENSOR_DATA, f"tensor {node.output[0]!r}: its shape {sizes} or its value cannot be")
     return np.full(sizes, fill.reshape(())[()], fill.dtype)
-
-
-def _bodies(model: ModelProto) -> Iterator[tuple[GraphProto | None, list[NodeProto]]]:
-    waiting: list[tuple[GraphProto | None, list[NodeProto]]] = [(None, list(f.node)) for f in model.functions]
-    waiting.append((model.graph, list(model.graph.node)))
-    while waiting:
-        graph, nodes = waiting.pop()
-        yield graph, nodes
-        waiting += [(inner, list(inner.node)) for node in nodes if node.attribute for inner in subgraphs(node)]
