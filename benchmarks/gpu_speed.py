@@ -57,7 +57,7 @@ def device_ready(feed: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def profiled(path: Path, folder: Path, precision: str) -> Path:
+def profiled(path: Path, folder: Path, precision: str, engines: int | None) -> Path:
     """The profile of a model, measured once."""
     from snplan.runtime.cuda.profile import profile_plan
 
@@ -66,6 +66,7 @@ def profiled(path: Path, folder: Path, precision: str) -> Path:
         start = time.perf_counter()
         done = profile_plan(
             plan_of(path, budget_bytes=1 << 40, reserve_bytes=0, precision=precision, optimizer="momentum"),
+            engines=engines,
             progress=lambda what, share: None,
         )
         folder.mkdir(parents=True, exist_ok=True)
@@ -84,13 +85,14 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("models", nargs="*")
     parser.add_argument("--profiles", type=Path, default=FOLDER / "profiles")
+    parser.add_argument("--engines", type=int, help="measure so many engines of a convolution (default: all)")
     parser.add_argument("--precision", default="tf32")
     parser.add_argument("--plain", action="store_true", help="plans of the cost model too, without a profile")
     given = parser.parse_args()
     rows, near = [], []
     for name in given.models or list(MODELS):
         path = model_file(name, **MODELS.get(name, {"batch": 32}))
-        profile = profiled(path, given.profiles, given.precision)
+        profile = profiled(path, given.profiles, given.precision, given.engines)
         for device in [*(["h200"] if given.plain else []), str(profile)]:
             options = {"precision": given.precision, "optimizer": "momentum", "device": device}
             wide = plan_of(path, budget_bytes=1 << 40, **options)

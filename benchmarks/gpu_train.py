@@ -118,6 +118,7 @@ def main() -> int:
         killed = len(out.read_text().splitlines())
         resumed = start(given.steps, folder, out).wait()
         losses = read(out)
+    print(f"killed after {killed}, resumed with exit code {resumed}", file=sys.stderr, flush=True)
     expected = unplanned_losses(given.steps)
     numbers = [float.fromhex(losses[number]) for number in sorted(losses)]
     same = [losses.get(number + 1) == loss for number, loss in enumerate(expected)]

@@ -38,6 +38,8 @@ from snplan.units import format_bytes, round_up
 Progress = Callable[[str, float], None]
 # A measurement replays about this many microseconds of work, at least once and at most so many times.
 _WORK_US, _MOST = 400.0, 20
+# An engine so much slower than one that needs no more workspace is of no use, and not measured closely.
+_SLOWER = 1.5
 # Workspace that a trial may have beside the largest op, where the budget allows: more buys next to nothing.
 _WORKSPACE = 1 << 30
 # The reserve of plans made with the profile is what was in use, and this much for what other models load besides.
@@ -64,9 +66,12 @@ class _Distinct:
     outputs: tuple[Operand, ...]
 
 
-def profile_plan(plan: StepPlan, *, budget_bytes: int | None = None, progress: Progress) -> Profiled:
+def profile_plan(
+    plan: StepPlan, *, budget_bytes: int | None = None, engines: int | None = None, progress: Progress
+) -> Profiled:
     """Measured costs of everything in `plan` on this machine's GPU.
 
+    Of each convolution's engines the first `engines` that the library lists are measured (default: all of them).
     All memory taken stays under `budget_bytes` (default: what is free). Raises RunError: SNP-R050, SNP-R051
     without a device, SNP-R052 where the device cannot give what the largest op needs.
     """
@@ -77,7 +82,7 @@ def profile_plan(plan: StepPlan, *, budget_bytes: int | None = None, progress: P
         index = index_plan(plan)
         kernels = DeviceKernels(gpu, streams.compute, _mode(plan))
         try:
-            profiler = Profiler(gpu, streams, memory, kernels, index, budget_bytes)
+            profiler = Profiler(gpu, streams, memory, kernels, index, budget_bytes, engines)
             ops = list(profiler.measure(progress))
             free, total = gpu.memory()
             reserve = round_up(total - free - profiler.pool_bytes + _HEADROOM, 1 << 20)
@@ -95,9 +100,16 @@ class Profiler:
     """Measures the distinct ops of a plan, one after another, in one block of memory."""
 
     def __init__(
-        self, gpu: Gpu, streams: Streams, memory: Memory, kernels: DeviceKernels, index: PlanIndex, budget: int | None
+        self,
+        gpu: Gpu,
+        streams: Streams,
+        memory: Memory,
+        kernels: DeviceKernels,
+        index: PlanIndex,
+        budget: int | None,
+        limit: int | None,
     ) -> None:
-        self._gpu, self._streams, self._kernels = gpu, streams, kernels
+        self._gpu, self._streams, self._kernels, self._limit = gpu, streams, kernels, limit
         self.tried = self.failed = 0
         orders = assign_orders(index)
         scratch = round_up(kernels.prepare(index, orders))
@@ -140,23 +152,26 @@ class Profiler:
 
     def _convolution(self, call: DeviceCall) -> list[Engine]:
         problem = convolution(call.op.kind, call.inputs, call.outputs, call.op.attrs)
+        offered = self._kernels.library().engines(problem)
         found: dict[int, Engine] = {}
-        for candidate in self._kernels.library().engines(problem):
-            self.tried += 1
-            engine = self._try(call, candidate)
-            if engine is None:
-                self.failed += 1
-            else:
-                found.setdefault(engine.id, engine)
+        for separate in (False, True):
+            for candidate in [engine for engine in offered if engine.separate_bias is separate][: self._limit]:
+                self.tried += 1
+                engine = self._try(call, candidate, list(found.values()))
+                if engine is None:
+                    self.failed += 1
+                else:
+                    found.setdefault(engine.id, engine)
         return list(found.values())
 
-    def _try(self, call: DeviceCall, candidate: EngineRef) -> Engine | None:
+    def _try(self, call: DeviceCall, candidate: EngineRef, found: list[Engine]) -> Engine | None:
         """One engine after a real run; None where it cannot run here."""
         size = candidate.build()
         if size is None or size > call.workspace_bytes:
             return None
+        rivals = [engine.us for engine in found if engine.workspace_bytes <= size]
         try:
-            us = self._time(self._kernels.convolution(call, candidate))
+            us = self._time(self._kernels.convolution(call, candidate), enough=_SLOWER * min(rivals, default=1 << 40))
         except RunError:
             raise
         except Exception:
@@ -164,14 +179,16 @@ class Profiler:
             return None
         return Engine(workspace_bytes=size, us=us, id=candidate.id, deterministic=candidate.deterministic)
 
-    def _time(self, issues: list[Issue]) -> int:
-        """Whole microseconds, at least 1."""
+    def _time(self, issues: list[Issue], enough: float = float("inf")) -> int:
+        """Whole microseconds, at least 1; a rough measurement will do for what takes longer than `enough`."""
 
         def issue() -> None:
             for each in issues:
                 each()
 
         rough = time_us(self._gpu, self._streams.compute, issue, repeats=1)
+        if rough > enough:
+            return max(1, round(rough))
         inner = max(1, min(_MOST, int(_WORK_US / max(rough, 1.0))))
         return max(1, round(graph_time_us(self._gpu, self._streams, issue, inner)))
 

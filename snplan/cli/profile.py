@@ -24,6 +24,12 @@ Budget = Annotated[
     str | None,
     typer.Option("--gpu-mem", metavar="SIZE", help="Device memory that may be used (default: what is free)."),
 ]
+Engines = Annotated[
+    int | None,
+    typer.Option(
+        "--engines", metavar="N", help="Engines measured of each convolution, the library's favourites first."
+    ),
+]
 # Every op of the step is in a plan of any budget; this one is never the limit.
 _UNBOUNDED = 1 << 50
 
@@ -32,6 +38,7 @@ def profile(
     path: Source,
     target: Output = None,
     gpu_mem: Budget = None,
+    engines: Engines = None,
     batch: options.Batch = None,
     dim: options.Dim = None,
     precision: options.Precision = "fp32",
@@ -42,6 +49,7 @@ def profile(
 ) -> int:
     """Measure a model's ops with every engine, copies and launches on this machine's GPU."""
     arguments.at_least("--batch", batch, 1)
+    arguments.at_least("--engines", engines, 1)
     notes: list[str] = []
     budget = arguments.size("--gpu-mem", gpu_mem, notes)
     given = {
@@ -56,7 +64,7 @@ def profile(
     with Progress(quiet=quiet) as progress:
         progress("reading the model", None)
         plan = _plan_of(source, given)
-        report = _measured(plan, budget, written, progress)
+        report = _measured(plan, budget, engines, written, progress)
     if json:
         output.write_object({"status": "done", "code": None, "message": None, "warnings": notes, **report})
     elif not quiet:
@@ -80,11 +88,13 @@ def _plan_of(source: Path, given: dict[str, Any]) -> StepPlan:
     return read_plan(str(source))
 
 
-def _measured(plan: StepPlan, budget: int | None, target: Path, progress: Progress) -> dict[str, Any]:
+def _measured(
+    plan: StepPlan, budget: int | None, engines: int | None, target: Path, progress: Progress
+) -> dict[str, Any]:
     from snplan.cost.profile import save_profile
     from snplan.runtime.cuda.profile import profile_plan
 
-    done = profile_plan(plan, budget_bytes=budget, progress=progress)
+    done = profile_plan(plan, budget_bytes=budget, engines=engines, progress=progress)
     save_profile(done.profile, target)
     return {
         "profile": str(target),
