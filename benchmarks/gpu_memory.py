@@ -13,8 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gpu_common import FOLDER, model_file, plan_of, provenance, table, weights_of
-from gpu_speed import device_ready
+from gpu_common import FOLDER, model_file, plan_of, provenance, quick_data, table, weights_of
 
 from snplan.plan.file import read_plan, write_plan
 from snplan.plan.model import StepPlan
@@ -54,7 +53,7 @@ def row_of(name: str, path: Path, plan: StepPlan) -> tuple[list[str], bool]:
     start = time.perf_counter()
     with TrainingSession(plan, weights_of(path, plan), backend=backend, keep_gradients=False) as session:
         bound = time.perf_counter() - start
-        feed = device_ready(random_data(session.index, seed=1).step(1))
+        feed = quick_data(plan)
         taken, times, loss = backend.allocations, [], 0.0
         for _ in range(STEPS):
             start = time.perf_counter()

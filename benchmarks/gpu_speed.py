@@ -14,13 +14,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from gpu_common import FOLDER, model_file, plan_of, provenance, table, weights_of
+from gpu_common import FOLDER, model_file, plan_of, provenance, quick_data, table, weights_of
 
 from snplan.cost.profile import save_profile
 from snplan.plan.model import StepPlan
 from snplan.runtime.cuda.backend import CudaBackend
-from snplan.runtime.data import random_data
 from snplan.runtime.session import TrainingSession
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -37,7 +35,7 @@ STEPS = 8
 def measured(path: Path, plan: StepPlan, steps: int = STEPS) -> tuple[float, int, int]:
     """Median microseconds of a replayed step (the first two do not count), device bytes in use, arena bytes used."""
     with TrainingSession(plan, weights_of(path, plan), backend=CudaBackend(), keep_gradients=False) as session:
-        feed = device_ready(random_data(session.index, seed=1).step(1))
+        feed = quick_data(plan)
         times = []
         for _ in range(steps):
             start = time.perf_counter_ns()
@@ -47,14 +45,6 @@ def measured(path: Path, plan: StepPlan, steps: int = STEPS) -> tuple[float, int
         free, total = session.backend.memory()
         assert session.measured is not None
         return statistics.median(times[2:]), total - free, session.measured.peak_bytes
-
-
-def device_ready(feed: dict[str, Any]) -> dict[str, Any]:
-    """Images with the channels innermost in memory, as a data loader for this device makes them."""
-    return {
-        name: np.moveaxis(np.ascontiguousarray(np.moveaxis(value, 1, -1)), -1, 1) if value.ndim == 4 else value
-        for name, value in feed.items()
-    }
 
 
 def profiled(path: Path, folder: Path, precision: str, engines: int | None) -> Path:
