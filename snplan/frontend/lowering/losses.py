@@ -22,7 +22,7 @@ def lower_softmax(ctx: LowerContext, node: NodeView) -> None:
     if node.version >= 13:
         ctx.bind(0, _softmax(ctx, node, x, node.attr_axis("axis", -1, x.spec.rank)))
         return
-    axis = node.attr_axis("axis", 1, x.spec.rank, extra=1)
+    axis = node.attr_axis("axis", 1, x.spec.rank)
     wide = [place for place in range(axis, len(shape)) if shape[place] != 1]
     if len(wide) == 1:
         ctx.bind(0, _softmax(ctx, node, x, wide[0]))
