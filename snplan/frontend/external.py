@@ -30,8 +30,10 @@ class Extent:
     length: int
 
 
-def locate(tensor: TensorProto, file: Path | None) -> Extent:
+def locate(tensor: TensorProto, file: Path | None, known: dict[str, tuple[Path, int]] | None = None) -> Extent:
     """Where the data of an external tensor is; `file` is the model's own path.
+
+    `known` remembers real paths and sizes by location, for a model of many tensors.
 
     Raises ModelError: SNP-I006 for a location that leaves the model's folder, SNP-I007 for a missing or too short file,
     SNP-I008 for a model without a folder.
@@ -44,7 +46,11 @@ def locate(tensor: TensorProto, file: Path | None) -> Extent:
             codes.EXTERNAL_FOLDER,
             f"{what} has its data in {location!r}, but the model was given as bytes and has no folder; give a file",
         )
-    path = _real_path(what, location, file)
+    known = {} if known is None else known
+    if location not in known:
+        path = _real_path(what, location, file)
+        known[location] = path, path.stat().st_size
+    path, size = known[location]
     spec = tensor_spec(tensor, what)
     needed = spec.bytes if spec is not None else 0
     offset = _number(what, entries, "offset", 0)
@@ -54,7 +60,6 @@ def locate(tensor: TensorProto, file: Path | None) -> Extent:
             codes.EXTERNAL_RANGE,
             f"{what} of {needed:,} bytes says that it has {length:,} in {location!r}; the file is not the model's",
         )
-    size = path.stat().st_size
     if offset + needed > size:
         raise ModelError(
             codes.EXTERNAL_RANGE,
@@ -112,6 +117,7 @@ def _stays_inside(location: str) -> bool:
 
 def check_external(model: ModelProto, file: Path | None) -> None:
     """Raise ModelError for the first tensor whose external data may not be read or is not all there."""
+    known: dict[str, tuple[Path, int]] = {}
     for tensor in stored_tensors(model):
         if tensor.data_location == TensorProto.EXTERNAL:
-            locate(tensor, file)
+            locate(tensor, file, known)

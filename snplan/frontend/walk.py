@@ -21,6 +21,9 @@ from snplan.frontend.values import Item, Poison, Scope, Unsupported, Value
 DEEPEST = 48
 """Function calls and subgraphs inside one another."""
 
+MOST_WALKED = 2_000_000
+"""Nodes that are walked for one model, repeated ones counted each time."""
+
 Key = tuple[str, str, str]
 
 _BROKEN = (ValueError, IndexError, KeyError, TypeError, OverflowError, ZeroDivisionError, MemoryError)
@@ -52,6 +55,7 @@ class Walker:
     stored: Stored
     functions: Mapping[Key, FunctionProto] = field(default_factory=dict)
     resorted: int = 0
+    walked: int = 0
 
     def graph(self, graph: GraphProto, scope: Scope, needed: set[int] | None = None) -> None:
         """Lower a graph's nodes (those in `needed`) into `scope`, which already holds its inputs."""
@@ -66,7 +70,13 @@ class Walker:
             self.node(proto, scope, index)
 
     def node(self, proto: NodeProto, scope: Scope, index: int) -> None:
-        """Lower one node. Whatever is wrong with it becomes a Poison of its outputs."""
+        """Lower one node. Whatever is wrong with it becomes a Poison of its outputs.
+
+        Raises ModelError (SNP-I004) where functions and loops expand to more nodes than can be walked in fair time.
+        """
+        self.walked += 1
+        if self.walked > MOST_WALKED:
+            raise ModelError(codes.TOO_MANY, f"functions and loops expand to more than {MOST_WALKED:,} nodes")
         items = [scope.find(name) if name else None for name in proto.input]
         while items and items[-1] is None and not proto.input[len(items) - 1]:
             items.pop()
@@ -78,6 +88,8 @@ class Walker:
             except Unsupported as error:
                 self.context.poison(str(error))
             except ModelError as error:
+                if error.code == codes.TOO_MANY:
+                    raise
                 self.context.poison("", error=error)
             except _BROKEN as error:
                 self.context.poison("", error=view.error(f"its attributes or inputs do not fit: {error}"))

@@ -192,6 +192,12 @@ def test_unbind(keepdims: int) -> None:
     assert imported(proto).graph.tensors["y"].shape == ((2, 1) if keepdims else (2,))
 
 
+def test_a_sequence_of_a_million_million_parts_is_refused() -> None:
+    nodes = [node("SplitToSequence", ["x"], ["s"]), node("SequenceAt", ["s", "zero"], ["y"])]
+    with pytest.raises(ModelError, match="more than 4,096 parts"):
+        imported(model(nodes, [info("x", [10**12])], ["y"], [tensor("zero", 0, np.int64)]))
+
+
 def test_sequences_made_by_hand() -> None:
     nodes = [
         node("SequenceConstruct", ["a", "b"], ["s1"]),
@@ -294,6 +300,24 @@ def test_functions_that_double_at_every_level_are_stopped(monkeypatch: pytest.Mo
     proto = model([call("f29", ["x"], ["y"], "c")], [info("x", [1])], ["y"], functions=[leaf, *more], domains={"f": 1})
     with pytest.raises(ModelError) as caught:
         imported(proto)
+    assert caught.value.code == "SNP-I004"
+
+
+def test_loops_whose_bodies_only_fold_are_stopped_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("snplan.frontend.walk.MOST_WALKED", 5000)
+    inside = body(STEP, [info("i", [], INT64), info("go", [], BOOL), info("b", [1])], ["go2", "b2"])
+    around = body(
+        [node("Identity", ["go"], ["go3"]), node("Loop", ["m", "", "b"], ["b3"], body=inside)],
+        [info("i", [], INT64), info("go", [], BOOL), info("b", [1])],
+        ["go3", "b3"],
+    )
+    nodes = [
+        node("Constant", [], ["one"], value=tensor("", [1.0])),
+        node("Constant", [], ["x"], value=tensor("", [1.0])),
+        node("Loop", ["m", "", "x"], ["y"], body=around),
+    ]
+    with pytest.raises(ModelError) as caught:
+        imported(model(nodes, [], ["y"], [tensor("m", 1000, np.int64)]))
     assert caught.value.code == "SNP-I004"
 
 

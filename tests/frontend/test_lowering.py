@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from frontend_support import BOOL, INT64, assert_same_as_ort, info, ints, model, node, tensor
+from frontend_support import BOOL, INT64, assert_same_as_ort, imported, info, ints, kinds, model, node, tensor
 from onnx import ModelProto, TensorProto
 
 Case = tuple[str, Sequence[Sequence[int]], dict[str, Any], Sequence[TensorProto], int]
@@ -401,3 +401,46 @@ def test_softmax_of_half_precision_keeps_its_type() -> None:
     half = TensorProto.FLOAT16
     proto = model([node("Softmax", ["x"], ["y"])], [info("x", [2, 3], half)], [info("y", None, half)])
     assert_same_as_ort(proto, {"x": np.array([[1, 2, 3], [3, 2, 1]], np.float16)}, rtol=2e-3)
+
+
+def test_an_expand_before_a_broadcasting_op_is_left_out_where_it_changes_nothing() -> None:
+    nodes = [
+        node("Expand", ["a", "s"], ["e"]),
+        node("Add", ["e", "b"], ["h"]),
+        node("Mul", ["e", "a"], ["k"]),
+        node("Add", ["h", "k"], ["y"]),
+    ]
+    proto = model(nodes, [info("a", [1, 4]), info("b", [3, 4])], ["y"], [ints("s", 3, 4)])
+    forward = imported(proto)
+    assert kinds(forward) == ["expand", "add", "mul", "add"]
+    assert forward.graph.ops[1].inputs == ("a", "b")
+    rng = np.random.default_rng(0)
+    assert_same_as_ort(proto, {"a": rng.random((1, 4), np.float32), "b": rng.random((3, 4), np.float32)})
+
+
+def test_a_transpose_into_a_product_is_a_flag() -> None:
+    nodes = [node("Transpose", ["b"], ["t"], perm=[0, 2, 1]), node("MatMul", ["a", "t"], ["y"])]
+    proto = model(nodes, [info("a", [2, 3, 4]), info("b", [2, 5, 4])], ["y"])
+    forward = imported(proto)
+    assert kinds(forward) == ["matmul"]
+    assert forward.graph.ops[0].attrs == {"trans_a": False, "trans_b": True, "alpha": 1.0}
+    rng = np.random.default_rng(0)
+    assert_same_as_ort(proto, {"a": rng.random((2, 3, 4), np.float32), "b": rng.random((2, 5, 4), np.float32)})
+
+
+def test_a_stack_times_one_matrix_is_one_product() -> None:
+    forward = imported(model([node("MatMul", ["a", "b"], ["y"])], [info("a", [2, 3, 4]), info("b", [4, 5])], ["y"]))
+    assert kinds(forward) == ["view", "matmul", "view"]
+    assert forward.graph.ops[0].attrs["shape"] == [6, 4]
+
+
+def test_views_of_views_are_one_and_views_to_the_same_shape_are_none() -> None:
+    nodes = [
+        node("Reshape", ["x", "flat"], ["a"]),
+        node("Reshape", ["a", "square"], ["b"]),
+        node("Flatten", ["b"], ["c"]),
+        node("Relu", ["c"], ["y"]),
+    ]
+    stored = [ints("flat", -1), ints("square", 4, 3)]
+    assert kinds(imported(model(nodes, [info("x", [2, 6])], ["y"], stored))) == ["view", "relu"]
+    assert kinds(imported(model(nodes, [info("x", [4, 3])], ["y"], stored))) == ["relu"]

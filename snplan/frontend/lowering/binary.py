@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+
+import numpy as np
 
 from snplan.frontend.context import LowerContext, json_number
 from snplan.frontend.lowering.registry import lowers
@@ -41,7 +44,24 @@ def binary(ctx: LowerContext, kind: str, a: Value, b: Value, attrs: dict[str, At
     if scalar is not None:
         side: dict[str, Attr] = {} if kind in _SYMMETRIC else {"reverse": True}
         return ctx.one(kind, [b], {**attrs, "scalar": scalar, **side})
-    return ctx.one(kind, [a, b], attrs)
+    return ctx.one(kind, unexpanded(ctx, [a, b]), attrs)
+
+
+def unexpanded(ctx: LowerContext, values: Sequence[Value]) -> list[Value]:
+    """The operands without an `expand` before them where they broadcast to the same shape without it."""
+    found = list(values)
+    for place, value in enumerate(values):
+        record = ctx.producer(value)
+        if record is None or record.kind != "expand":
+            continue
+        found[place] = ctx.existing(record.inputs[0])
+        if _broadcast(found) != _broadcast(values):
+            found[place] = value
+    return found
+
+
+def _broadcast(values: Sequence[Value]) -> tuple[int, ...]:
+    return np.broadcast_shapes(*(value.spec.shape for value in values))
 
 
 def scalar_of(value: Value, other: Spec) -> Attr:
@@ -125,7 +145,7 @@ def lower_nary(ctx: LowerContext, node: NodeView) -> None:
 @lowers("Where")
 def lower_where(ctx: LowerContext, node: NodeView) -> None:
     """`where`."""
-    ctx.bind(0, ctx.one("where", [node.value(0), node.value(1), node.value(2)]))
+    ctx.bind(0, ctx.one("where", unexpanded(ctx, [node.value(0), node.value(1), node.value(2)])))
 
 
 @lowers("PRelu")

@@ -67,7 +67,7 @@ def split(ctx: LowerContext, x: Value, axis: int, sizes: Sequence[int]) -> Seque
 
 def _equal_parts(node: NodeView, size: int) -> list[int]:
     count = node.attr_int("num_outputs", len(node.proto.output))
-    node.need(count > 0, "it has no output")
+    node.need(0 < count == len(node.proto.output), f"{count} parts for {len(node.proto.output)} outputs")
     if size % count and node.version < 18:
         raise node.error(f"an axis of size {size} cannot be split into {count} equal parts")
     part = -(-size // count)

@@ -19,7 +19,7 @@ def lower_dropout(ctx: LowerContext, node: NodeView) -> None:
     x = node.value(0)
     ratio, training = _ratio(node), _is_training(ctx, node)
     node.need(0 <= ratio <= 1, f"ratio {ratio} is not between 0 and 1")
-    if not training:
+    if not training and ratio > 0:
         ctx.note_eval(node.op)
         training = ctx.switch_to_training
     if not training or ratio == 0:

@@ -8,7 +8,10 @@ from snplan.frontend.context import LowerContext
 from snplan.frontend.lowering.movement import concat, split
 from snplan.frontend.lowering.registry import lowers
 from snplan.frontend.node import NodeView
-from snplan.frontend.values import Poison, Sequence, Value, constant
+from snplan.frontend.values import Poison, Sequence, Unsupported, Value, constant
+
+MOST_PARTS = 4096
+"""Parts that a tensor may be split into."""
 
 
 @lowers("SplitToSequence")
@@ -18,15 +21,23 @@ def lower_split_to_sequence(ctx: LowerContext, node: NodeView) -> None:
     axis = node.attr_axis("axis", 0, x.spec.rank)
     size = x.spec.shape[axis]
     keep = node.given(1) or bool(node.attr_int("keepdims", 1))
-    sizes = node.array_ints(1, "split") if node.given(1) else [1] * size
-    if node.given(1) and node.value(1).spec.rank == 0:
-        node.need(sizes[0] > 0, "split must be positive")
-        sizes = [min(sizes[0], size - start) for start in range(0, size, sizes[0])]
+    sizes = _sizes(node, size)
     node.need(sum(sizes) == size and min(sizes, default=0) >= 0, f"sizes {sizes} do not add up to {size}")
     parts = list(split(ctx, x, axis, sizes))
     if not keep:
         parts = [ctx.view(part, part.spec.shape[:axis] + part.spec.shape[axis + 1 :]) for part in parts]
     ctx.bind(0, Sequence(items=tuple(parts)))
+
+
+def _sizes(node: NodeView, size: int) -> list[int]:
+    """Sizes of the parts: as listed, or all of one size but the last."""
+    if node.given(1) and node.value(1).spec.rank:
+        return node.array_ints(1, "split")
+    part = int(node.array_scalar(1, "split")) if node.given(1) else 1
+    node.need(part > 0, "split must be positive")
+    if size // part > MOST_PARTS:
+        raise Unsupported(f"it makes more than {MOST_PARTS:,} parts")
+    return [min(part, size - start) for start in range(0, size, part)]
 
 
 @lowers("SequenceEmpty", "SequenceConstruct")

@@ -75,6 +75,12 @@ def lower_with_parameters(ctx: LowerContext, node: NodeView) -> None:
     ctx.bind(0, ctx.one(kind, [node.value(0)], attrs))
 
 
+@lowers("Erfc")
+def lower_erfc(ctx: LowerContext, node: NodeView) -> None:
+    """1 - erf(x); not of the standard, but what TensorFlow's converter writes."""
+    ctx.bind(0, ctx.one("sub", [ctx.one("erf", [node.value(0)])], {"scalar": 1.0, "reverse": True}))
+
+
 @lowers("Gelu", "com.microsoft::Gelu")
 def lower_gelu(ctx: LowerContext, node: NodeView) -> None:
     """Gelu in its exact form or the tanh approximation."""
