@@ -31,9 +31,23 @@ def choose_engine(
     fitting = _fitting(offered, limit)
     if not fitting:
         raise describe_failure(problem, limit)
-    if timer is None or len(fitting) == 1:
+    if timer is None:
         return fitting[0]
-    return min(fitting, key=timer)
+    times = [_time_or_none(engine, timer) for engine in fitting]
+    runs = [(time, place) for place, time in enumerate(times) if time is not None]
+    if not runs:
+        raise describe_failure(problem, limit)
+    return fitting[min(runs)[1]]
+
+
+def _time_or_none(engine: EngineRef, timer: EngineTimer) -> float | None:
+    """Microseconds, or None for an engine that is listed and built, and then does not run."""
+    try:
+        return timer(engine)
+    except RunError:
+        raise
+    except Exception:
+        return None
 
 
 def _named(library: Cudnn, problem: Convolution, offered: tuple[EngineRef, ...], planned: int, limit: int) -> EngineRef:
