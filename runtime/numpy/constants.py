@@ -13,7 +13,9 @@ from snplan.runtime.numpy.base import Array, Attrs, Context, kernel
 @kernel("constant")
 def constant(inputs: Sequence[Array], attrs: Attrs, context: Context) -> Array:
     """The values of `attrs`; a single one fills the shape."""
-    values = np.asarray(attrs["values"]).astype(numpy_dtype(attrs["dtype"]))
+    # Floats that are not finite are text in plans ("-inf"), which ml_dtypes' types do not parse themselves.
+    numbers = [float(value) if isinstance(value, str) else value for value in attrs["values"]]
+    values = np.asarray(numbers).astype(numpy_dtype(attrs["dtype"]))
     shape = tuple(attrs["shape"])
     return np.full(shape, values[0]) if values.size == 1 else values.reshape(shape)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from frontend_support import BOOL, INT64, assert_same_as_ort, imported, info, ints, kinds, model, node, tensor
+from frontend_support import BOOL, INT64, assert_same_as_ort, imported, info, ints, kinds, model, node, run, tensor
 from onnx import ModelProto, TensorProto
 
 Case = tuple[str, Sequence[Sequence[int]], dict[str, Any], Sequence[TensorProto], int]
@@ -444,3 +444,17 @@ def test_views_of_views_are_one_and_views_to_the_same_shape_are_none() -> None:
     stored = [ints("flat", -1), ints("square", 4, 3)]
     assert kinds(imported(model(nodes, [info("x", [2, 6])], ["y"], stored))) == ["view", "relu"]
     assert kinds(imported(model(nodes, [info("x", [4, 3])], ["y"], stored))) == ["relu"]
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
+def test_infinities_of_half_types(dtype: int) -> None:
+    nodes = [
+        node("Cast", ["x"], ["h"], to=dtype),
+        node("CastLike", ["low", "h"], ["l"]),
+        node("Where", ["c", "h", "l"], ["k"]),
+    ]
+    nodes.append(node("Cast", ["k"], ["y"], to=TensorProto.FLOAT))
+    nodes.insert(0, node("Constant", [], ["low"], value=tensor("", [-np.inf, np.inf, 1])))
+    proto = model(nodes, [info("x", [3]), info("c", [3], BOOL)], ["y"], opset=19)
+    feeds = {"x": np.ones(3, np.float32), "c": np.array([False, False, True])}
+    assert run(proto, feeds)["y"].tolist() == [-np.inf, np.inf, 1]
