@@ -69,6 +69,7 @@ class FakeGpu:
         self.blocks: dict[int, Array] = {}
         self.pinned: list[Array] = []
         self.streams: list[FakeStream] = []
+        self.launchers: list[tuple[Launch, tuple[Any, ...]]] = []
         self.depth = self.pushes = self.launches = self.graphs = 0
         self.capturing: dict[int, list[tuple[str, Any]]] | None = None
         self._next = _FIRST_ADDRESS
@@ -178,9 +179,14 @@ class FakeGpu:
         """Nothing is compiled here."""
         raise AssertionError("the fake device runs no binaries")
 
-    def launcher(self, module: Any, launch: Launch, values: Sequence[Any], stream: Stream) -> Issue:
-        """Nothing is compiled here."""
-        raise AssertionError("the fake device runs no binaries")
+    def launcher(self, module: Any, launch: Launch, values: Sequence[Any], stream: Any) -> Issue:
+        """A launch that only counts."""
+        self.launchers.append((launch, tuple(values)))
+        return lambda: self._push(stream, "call", lambda: None)
+
+    def versions(self) -> dict[str, str]:
+        """Made up."""
+        return {"driver": "1", "cuda": "2"}
 
     def begin_capture(self, stream: Any) -> None:
         """Record from now on."""
@@ -253,6 +259,37 @@ class FakeGpu:
             elif kind == "call":
                 self.launches += 1
                 item()
+
+
+@dataclass(eq=False)
+class FakeOperationGraph:
+    """The operation graph of a fake engine: its issues are queued, and counted by place."""
+
+    gpu: FakeGpu
+    stream: Any
+    separate_bias: bool
+    workspaces: Sequence[int | None]
+    issued: list[tuple[int, Mapping[str, int], int]] = field(default_factory=list)
+    fails: frozenset[int] = frozenset()
+
+    def build(self, place: int) -> int | None:
+        """Its workspace."""
+        return self.workspaces[place]
+
+    def is_deterministic(self, place: int) -> bool:
+        """All but the last."""
+        return place < len(self.workspaces) - 1
+
+    def issue(self, place: int, addresses: Mapping[str, int], workspace: int) -> Issue:
+        """A call that counts."""
+
+        def run() -> None:
+            if place in self.fails:
+                raise ValueError("CUDNN_STATUS_NOT_SUPPORTED")
+            self.issued.append((place, dict(addresses), workspace))
+            self.gpu.call(self.stream, lambda: None)
+
+        return run
 
 
 class NumpyOnDevice:

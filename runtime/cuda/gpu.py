@@ -37,6 +37,9 @@ class Gpu(Protocol):
     def architecture(self) -> int:
         """Compute capability as one number: 90 for 9.0."""
 
+    def versions(self) -> dict[str, str]:
+        """Versions of the driver and of CUDA."""
+
     def current(self) -> AbstractContextManager[None]:
         """Make the device's primary context current, and the previous one again at the end, whatever happens.
 

@@ -17,12 +17,13 @@ _SMALL = 4096
 _LAUNCHES = 200
 
 
-def measure_links(gpu: Gpu, streams: Streams, memory: Memory, size: int = _LARGE) -> dict[str, int]:
+def measure_links(gpu: Gpu, streams: Streams, memory: Memory, size: int | None = None) -> dict[str, int]:
     """The fields of a device that are about copies and launches, as integers.
 
-    Copies are of `size` bytes, pinned; the two directions are measured alone and both at once, where each is counted
-    until the later one ends.
+    Copies are of `size` bytes (default: 256 MiB), pinned; the two directions are measured alone and both at once, where
+    each is counted until the later one ends.
     """
+    size = _LARGE if size is None else size
     out, back = memory.pinned(size), memory.pinned(size)
     first, second = memory.device(size, "a block to copy"), memory.device(size, "a block to copy")
 

@@ -67,7 +67,12 @@ class _Distinct:
 
 
 def profile_plan(
-    plan: StepPlan, *, budget_bytes: int | None = None, engines: int | None = None, progress: Progress
+    plan: StepPlan,
+    *,
+    budget_bytes: int | None = None,
+    engines: int | None = None,
+    progress: Progress,
+    gpu: Gpu | None = None,
 ) -> Profiled:
     """Measured costs of everything in `plan` on this machine's GPU.
 
@@ -75,7 +80,7 @@ def profile_plan(
     All memory taken stays under `budget_bytes` (default: what is free). Raises RunError: SNP-R050, SNP-R051
     without a device, SNP-R052 where the device cannot give what the largest op needs.
     """
-    gpu = DriverGpu()
+    gpu = DriverGpu() if gpu is None else gpu
     memory = Memory(gpu)
     with gpu.current():
         streams = make_streams(gpu)
