@@ -22,13 +22,13 @@ from snplan.runtime.cuda.backend import CudaBackend
 from snplan.runtime.session import TrainingSession
 
 MODELS: dict[str, dict[str, Any]] = {
-    "resnet50": {"batch": 64},
+    "resnet50": {"batch": 128},
     "vgg16": {"batch": 32},
     "alexnet": {"batch": 256},
     "inception_v4": {"batch": 32},
     "densenet121": {"batch": 32},
 }
-SHARES = (1.0, 0.5)
+SHARES = (1.0, 0.6, 0.3)
 STEPS = 8
 
 

@@ -13,11 +13,24 @@ def doctor(json: options.Json = False) -> int:
     from snplan.cli.system import examine
 
     found = examine()
+    if "cuda" in found["backends"]:
+        found["measured"] = _measured()
     if json:
         output.write_object(found)
     else:
         output.write_text("".join(f"{line}\n" for line in doctor_lines(found)))
     return 0
+
+
+def _measured() -> dict[str, Any]:
+    """What only the GPU itself tells: memory, copy speeds, pinned memory; or why it does not."""
+    from snplan.errors import RunError
+    from snplan.runtime.cuda.doctor import examine_gpu
+
+    try:
+        return dict(examine_gpu())
+    except RunError as error:
+        return {"error": str(error)}
 
 
 def doctor_lines(found: Mapping[str, Any]) -> list[str]:
@@ -37,6 +50,10 @@ def _value(name: str, value: object) -> str:
 
     if value is None:
         return "unlimited" if name.endswith("limit_bytes") else "not found"
+    if isinstance(value, int) and name.endswith("_bytes_per_s"):
+        return f"{value / 1e9:.1f} GB/s"
+    if isinstance(value, int) and name.endswith("_us"):
+        return f"{value} us"
     if isinstance(value, int) and name.endswith("_bytes"):
         return format_bytes(value)
     if isinstance(value, list):
