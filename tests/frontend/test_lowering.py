@@ -458,3 +458,61 @@ def test_infinities_of_half_types(dtype: int) -> None:
     proto = model(nodes, [info("x", [3]), info("c", [3], BOOL)], ["y"], opset=19)
     feeds = {"x": np.ones(3, np.float32), "c": np.array([False, False, True])}
     assert run(proto, feeds)["y"].tolist() == [-np.inf, np.inf, 1]
+
+
+@pytest.mark.parametrize("align", [0, 1])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["linear", "nearest"])
+def test_grid_sample(mode: str, padding: str, align: int) -> None:
+    nodes = [node("GridSample", ["x", "g"], ["y"], mode=mode, padding_mode=padding, align_corners=align)]
+    proto = model(nodes, [info("x", [2, 3, 5, 7]), info("g", [2, 4, 6, 2])], ["y"], opset=20)
+    rng = np.random.default_rng(8)
+    feeds = {
+        "x": rng.standard_normal((2, 3, 5, 7)).astype(np.float32),
+        "g": rng.uniform(-1.8, 1.8, (2, 4, 6, 2)).astype(np.float32),
+    }
+    assert_same_as_ort(proto, feeds)
+
+
+@pytest.mark.parametrize("place", ["half_pixel", "output_half_pixel"])
+def test_roi_align(place: str) -> None:
+    attributes: dict[str, Any] = {"output_height": 3, "output_width": 2, "sampling_ratio": 2, "spatial_scale": 0.5}
+    nodes = [node("RoiAlign", ["x", "r", "b"], ["y"], coordinate_transformation_mode=place, **attributes)]
+    inputs = [info("x", [2, 3, 9, 8]), info("r", [4, 4]), info("b", [4], INT64)]
+    rois = [[0, 0, 10, 12], [2, 3, 9, 17], [-5, -4, 30, 40], [4, 4, 4.5, 4.2]]
+    feeds = {
+        "x": np.random.default_rng(8).standard_normal((2, 3, 9, 8)).astype(np.float32),
+        "r": np.array(rois, np.float32),
+        "b": np.array([0, 1, 0, 1]),
+    }
+    assert_same_as_ort(model(nodes, inputs, ["y"], opset=16), feeds)
+
+
+@pytest.mark.parametrize(("shape", "axis", "length"), [((2, 7, 1), 1, 7), ((2, 5, 3, 2), 1, 8), ((1, 9, 1), 1, 4)])
+@pytest.mark.parametrize("kind", ["plain", "onesided", "inverse"])
+def test_dft(shape: tuple[int, ...], axis: int, length: int, kind: str) -> None:
+    if kind == "onesided" and shape[-1] == 2:
+        pytest.skip("a complex signal has two sides")
+    attributes: dict[str, Any] = {} if kind == "plain" else {kind: 1}
+    proto = model(
+        [node("DFT", ["x", "n"], ["y"], axis=axis, **attributes)],
+        [info("x", shape)],
+        ["y"],
+        [tensor("n", length, np.int64)],
+    )
+    x = np.random.default_rng(9).standard_normal(shape).astype(np.float32)
+    complex_x = x[..., 0] + 1j * (x[..., 1] if shape[-1] == 2 else 0)
+    turned = (np.fft.ifft if kind == "inverse" else np.fft.fft)(complex_x, length, axis)
+    if kind == "onesided":
+        turned = np.take(turned, range(length // 2 + 1), axis)
+    np.testing.assert_allclose(
+        run(proto, {"x": x})["y"], np.stack([turned.real, turned.imag], -1), rtol=1e-4, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("onesided", [0, 1])
+def test_stft(onesided: int) -> None:
+    window = np.hanning(8)
+    nodes = [node("STFT", ["x", "step", "w"], ["y"], onesided=onesided)]
+    proto = model(nodes, [info("x", [2, 30, 1])], ["y"], [tensor("step", 3, np.int64), tensor("w", window)])
+    assert_same_as_ort(proto, {"x": np.random.default_rng(9).standard_normal((2, 30, 1)).astype(np.float32)})

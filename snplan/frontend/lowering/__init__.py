@@ -17,8 +17,10 @@ from snplan.frontend.lowering import (
     recurrent,
     reduce,
     resize,
+    sampling,
     sequence,
     shape,
+    spectral,
     unary,
 )
 from snplan.frontend.lowering.registry import LOWERINGS, Lowering, lowers
@@ -43,7 +45,9 @@ __all__ = [
     "recurrent",
     "reduce",
     "resize",
+    "sampling",
     "sequence",
     "shape",
+    "spectral",
     "unary",
 ]
