@@ -64,5 +64,8 @@ class Backend(Protocol):
     def send(self, place: Place) -> None:
         """Put the staged value at its place, between two steps."""
 
+    def blocks(self, place: Place) -> tuple[Array, Array]:
+        """Two arrays for an input, used by steps in turn, that `write` and `stage` need not copy from."""
+
     def close(self) -> None:
         """Give all memory back."""

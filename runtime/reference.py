@@ -17,6 +17,9 @@ class Unplanned(Protocol):
     def step(self, number: int, inputs: Mapping[str, Array], taps: Collection[str]) -> Mapping[str, Array]:
         """Values of `taps`, of the plan's outputs, and of what persists (under the name it becomes), after a step."""
 
+    def close(self) -> None:
+        """Give memory back."""
+
 
 class Reference:
     """Executes steps without arena, copies or recomputes; `values` holds what persists, by tensor name."""
@@ -42,3 +45,7 @@ class Reference:
                     tensors.pop(name, None)
         self.values.update({entry.tensor: tensors[entry.becomes] for entry in self._persistent})
         return {name: tensors[name] for name in sorted(wanted) if name in tensors}
+
+    def close(self) -> None:
+        """Forget all values."""
+        self.values = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -68,12 +69,15 @@ def run_plan(
     of the same step. Raises RunError: SNP-R008 where they differ, and what sessions and data raise.
     """
     keep = check or save_gradients is not None
-    with TrainingSession(plan, weights, backend=backend, seed=seed, debug=debug, keep_gradients=keep) as session:
+    with (
+        TrainingSession(plan, weights, backend=backend, seed=seed, debug=debug, keep_gradients=keep) as session,
+        ExitStack() as stack,
+    ):
         resumed = latest_snapshot(snapshot) if snapshot is not None else None
         if resumed is not None:
             load_snapshot(session, resumed)
         feed = load_data(session.index, data) if data is not None else random_data(session.index, seed=session.seed)
-        reference = _reference(session, weights) if check else None
+        reference = stack.enter_context(closing(_reference(session, weights))) if check else None
         done = []
         for number in range(1, steps + 1):
             done.append(_measured_step(session, feed, reference))

@@ -14,7 +14,7 @@ from snplan.plan.index import PlanIndex, index_plan
 from snplan.plan.model import Persistent, Place, StepPlan
 from snplan.runtime.protocol import Backend
 from snplan.runtime.replay import Measured, Replay
-from snplan.runtime.values import checked, input_values, start_values, weight_error
+from snplan.runtime.values import checked, input_values, sources, start_values, weight_error
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -75,6 +75,16 @@ class TrainingSession:
         loss = self._loss()
         self._move_persistent()
         return loss
+
+    def input_blocks(self) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Two sets of arrays to fill with inputs, from which steps copy nothing on the host.
+
+        They take turns: the next step's inputs belong into `blocks[steps_done % 2]`, those of the step after it, which
+        `step` takes as `following`, into the other.
+        """
+        rows = sources(self.index, inputs=True)
+        pairs = {row.name: self.backend.blocks(self._resident[row.name]) for row in rows}
+        return {name: pair[0] for name, pair in pairs.items()}, {name: pair[1] for name, pair in pairs.items()}
 
     def _stage(self, inputs: Mapping[str, Any]) -> None:
         values = input_values(self.index, inputs)

@@ -304,6 +304,7 @@ class NumpyOnDevice:
         self.closed = False
         self.fail_at: int | None = None
         self.engines: Mapping[str, int] = {}
+        self.unsteady: tuple[str, ...] = ()
 
     def prepare(self, index: PlanIndex, orders: Orders) -> int:
         """No scratch."""

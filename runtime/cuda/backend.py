@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import warnings
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from snplan.errors import RunError
-from snplan.ir import Role
 from snplan.plan.index import PlanIndex
 from snplan.plan.model import Place
 from snplan.runtime.arena import POISON
@@ -68,6 +67,7 @@ class CudaBackend:
         self._replayed = False
         self._step = 0
         self._close: Callable[[], object] = lambda: None
+        self._held: list[dict[int, Any]] = []
 
     @property
     def device(self) -> str:
@@ -88,6 +88,11 @@ class CudaBackend:
     def engines(self) -> Mapping[str, int]:
         """Ids of the engines of the bound plan, by op."""
         return self._kernels.engines
+
+    @property
+    def unsteady(self) -> Sequence[str]:
+        """Ops of the bound plan whose engines may give other bits in another run."""
+        return self._kernels.unsteady
 
     @property
     def first_nan(self) -> str | None:
@@ -115,7 +120,9 @@ class CudaBackend:
         with self._gpu.current():
             self._streams = make_streams(self._gpu)
             self._kernels = self._make_kernels(self._gpu, self._streams.compute, _mode(index))
-            self._close = weakref.finalize(self, _give_back, self._gpu, self._memory, self._kernels, self._streams)
+            self._close = weakref.finalize(
+                self, _give_back, self._gpu, self._memory, self._kernels, self._streams, self._held
+            )
             try:
                 self._bind(index, taps)
             except BaseException:
@@ -186,30 +193,44 @@ class CudaBackend:
         """Put `value` at `place`. Inputs go through pinned blocks, so that this returns before the copy is done."""
         if self._debug and has_nan(value):
             self._watch.known.add(place.tensor)
-        if place.slot is not None or self._index.tensors[place.tensor].role == Role.INPUT:
-            self.stage(place, value)
+        if not value.nbytes:
+            return
+        if place.slot is not None:
+            self._fill(place, value)
             self.send(place)
-        elif value.nbytes:
+        elif place.tensor in self._bound.staging:
+            self._fill(place, value)
+            self._to_place(place)
+        else:
             ordered = np.ascontiguousarray(to_device_order(value, self._bound.orders[place.tensor]))
             with self._gpu.current():
                 self._gpu.put(self._address(place), ordered)
 
     def stage(self, place: Place, value: Array) -> None:
-        """Copy an input into the pinned block that the step in progress does not use; a slot's value into its slot."""
-        if not value.nbytes:
-            return
-        view = to_device_order(value, self._bound.orders[place.tensor])
-        block = self._staged(place)[: value.nbytes].view(value.dtype).reshape(view.shape)
-        np.copyto(block, view)
+        """Put a value of the next step into pinned memory; an input also goes on to the device, where it has room."""
+        self._fill(place, value)
+        if place.tensor in self._bound.ahead:
+            with self._gpu.current():
+                self._gpu.wait(self._streams.h2d, self._consumed)
+                self._gpu.to_device(self._bound.ahead[place.tensor], self._pinned(place), self._streams.h2d)
+                self._gpu.record(self._arrived, self._streams.h2d)
 
     def send(self, place: Place) -> None:
-        """Copy the staged block to the device, behind all that is on the compute stream."""
-        size = self._index.tensors[place.tensor].bytes
-        if place.slot is None and size:
+        """Bring a staged value to its place, behind all that is on the compute stream."""
+        if place.slot is not None and place.tensor in self._bound.staging:
+            np.copyto(self._bound.host.bytes_of(self._slot(place), self._bytes(place)), self._pinned(place))
+        elif place.tensor in self._bound.ahead:
             with self._gpu.current():
-                self._gpu.to_device(self._address(place), self._staged(place)[:size], self._streams.compute)
-        elif size:
-            np.copyto(self._bound.host.bytes_of(self._slot(place), size), self._staged(place)[:size])
+                compute = self._streams.compute
+                self._gpu.wait(compute, self._arrived)
+                self._gpu.move(self._address(place), self._bound.ahead[place.tensor], self._bytes(place), compute)
+                self._gpu.record(self._consumed, compute)
+        elif self._bytes(place) and place.slot is None:
+            self._to_place(place)
+
+    def blocks(self, place: Place) -> tuple[Array, Array]:
+        """Two arrays in pinned memory for an input, used by steps in turn; their values are not copied on the host."""
+        return self._view(place, 0), self._view(place, 1)
 
     def close(self) -> None:
         """Give all memory back; nothing is left on the context stack."""
@@ -226,6 +247,8 @@ class CudaBackend:
         )
         if not self._bound.is_resident:
             warnings.warn("the arena is not resident in device memory: steps will be slow", RuntimeWarning, 2)
+        self._held.append(self._bound.work)
+        self._arrived, self._consumed = gpu.event(), gpu.event()
         self._step_words = self._memory.pinned(16 * _STEP_WORDS).view(np.uint64).reshape(_STEP_WORDS, 2)
         delay = None if self._delays is None else Spin(gpu, self._delays)
         self._issuer = Issuer(gpu, streams, index, plan_edges(index.plan.actions), self._bound.work, delay)
@@ -284,11 +307,33 @@ class CudaBackend:
         dtype, shape = layout(self._index.tensors[name])
         return from_device_order(block.view(dtype), shape, self._bound.orders[name])
 
-    def _staged(self, place: Place) -> Array:
-        """The pinned block for the value of the next step; a tensor that is no input goes straight to its slot."""
+    def _fill(self, place: Place, value: Array) -> None:
+        """Copy a value into the pinned memory that the step in progress does not use, unless it is there already."""
+        view = to_device_order(value, self._bound.orders[place.tensor])
+        block = self._pinned(place).view(value.dtype).reshape(view.shape)
+        if block.ctypes.data != view.ctypes.data or block.strides != view.strides:
+            np.copyto(block, view)
+
+    def _to_place(self, place: Place) -> None:
+        with self._gpu.current():
+            self._gpu.to_device(self._address(place), self._pinned(place), self._streams.compute)
+
+    def _pinned(self, place: Place) -> Array:
+        """The pinned bytes for the value of the next step; a tensor that is no input has its slot alone."""
         if place.tensor in self._bound.staging:
-            return self._bound.staging[place.tensor].block(self._step)
-        return self._bound.host.bytes_of(self._slot(place), self._index.tensors[place.tensor].bytes)
+            return self._bound.staging[place.tensor].block(self._step)[: self._bytes(place)]
+        return self._bound.host.bytes_of(self._slot(place), self._bytes(place))
+
+    def _view(self, place: Place, number: int) -> Array:
+        """One of an input's pinned blocks as an array of its logical shape."""
+        dtype, shape = layout(self._index.tensors[place.tensor])
+        block = self._bound.staging[place.tensor].blocks[number][: self._bytes(place)].view(dtype)
+        if self._bound.orders[place.tensor] == "plain" or len(shape) < 3:
+            return block.reshape(shape)
+        return np.moveaxis(block.reshape((shape[0], *shape[2:], shape[1])), -1, 1)
+
+    def _bytes(self, place: Place) -> int:
+        return self._index.tensors[place.tensor].bytes
 
     def _address(self, place: Place) -> int:
         assert place.buffer is not None
@@ -310,8 +355,10 @@ def _mode(index: PlanIndex) -> Mode:
     return Mode(tf32=options.get("precision") == "tf32", deterministic=bool(options.get("deterministic", False)))
 
 
-def _give_back(gpu: Gpu, memory: Memory, kernels: Kernels, streams: Streams) -> None:
+def _give_back(gpu: Gpu, memory: Memory, kernels: Kernels, streams: Streams, held: list[dict[int, Any]]) -> None:
     """Everything that a backend holds, given back; runs at the latest when the interpreter ends."""
+    for work in held:
+        work.clear()
     with gpu.current():
         for stream in (streams.compute, streams.d2h, streams.h2d):
             gpu.synchronize(stream)

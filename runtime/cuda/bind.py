@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from snplan.codegen.launch import CONTROL
 from snplan.ir import Role
@@ -31,7 +32,8 @@ class Bound:
     """Addresses, host memory and work of a bound plan.
 
     `work` holds each action's calls by its id; `taps` a pinned block for each tapped tensor; `staging` the blocks of
-    inputs. `is_resident` is false where the device's free memory did not go down by what was taken.
+    inputs; `ahead` addresses on the device where the next step's inputs wait, where the budget has room for them.
+    `is_resident` is false where the device's free memory did not go down by what was taken.
     """
 
     orders: Orders
@@ -39,8 +41,9 @@ class Bound:
     control: int
     host: HostArena
     staging: Mapping[str, Staging]
+    ahead: Mapping[str, int]
     taps: Mapping[str, Array]
-    work: Mapping[int, Sequence[Issue]]
+    work: dict[int, Sequence[Issue]]
     is_resident: bool
 
 
@@ -70,6 +73,7 @@ def bind_plan(
     host = take_host_arena(memory, index.plan.host_arena_bytes, index.plan.slots)
     inputs = [row.name for row in index.plan.tensors if row.role == Role.INPUT]
     staging = dict(zip(inputs, take_staging(memory, [index.tensors[name].bytes for name in inputs]), strict=True))
+    ahead = _ahead(index, gpu, memory)
     tapped = {name: memory.pinned(index.tensors[name].bytes) for name in sorted(taps) if index.tensors[name].bytes}
     calls = device_calls(index, orders, arena)
     kernels.load(calls, scratch=scratch, control=control, engines=engines)
@@ -84,10 +88,26 @@ def bind_plan(
         control=control,
         host=host,
         staging=staging,
+        ahead=ahead,
         taps=tapped,
         work=work,
         is_resident=resident,
     )
+
+
+def _ahead(index: PlanIndex, gpu: Gpu, memory: Memory) -> dict[str, int]:
+    """Addresses for inputs of the next step, in what the budget leaves beside arena and reserve; none without room."""
+    plan = index.plan
+    sizes = {
+        place.tensor: round_up(index.tensors[place.tensor].bytes)
+        for place in plan.resident
+        if place.buffer is not None and index.tensors[place.tensor].role == Role.INPUT
+    }
+    total = sum(sizes.values())
+    if not total or total > plan.budget_bytes - plan.reserve_bytes - plan.arena_bytes or total > gpu.memory()[0]:
+        return {}
+    address = memory.device(total, "a place for the next step's inputs")
+    return dict(zip(sizes, accumulate([address, *list(sizes.values())[:-1]]), strict=True))
 
 
 def control_word(control: int, name: str) -> int:

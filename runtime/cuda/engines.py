@@ -10,7 +10,7 @@ from snplan.runtime.cuda.cudnn import Cudnn, EngineRef, describe_failure
 from snplan.units import format_bytes
 
 # Engines that are tried where the plan names none: the library lists its favourites first.
-_TRIED = 10
+_TRIED = 4
 
 # Microseconds of a problem with one engine.
 EngineTimer = Callable[[EngineRef], float]
@@ -22,8 +22,8 @@ def choose_engine(
     """The engine of `problem`, built, whose plan gives it `limit` bytes of workspace.
 
     Ids of the cost model (below 16) name no engine of the library: then the fastest by `timer` is taken, or the first
-    that fits where there is no timer. Raises RunError: SNP-R054 where the named engine is not offered or needs more
-    than planned, SNP-R055 where none runs.
+    that fits where there is no timer; either way one that gives the same bits in every run. Raises RunError: SNP-R054
+    where the named engine is not offered or needs more than planned, SNP-R055 where none runs.
     """
     offered = library.engines(problem)
     if planned is not None and planned >= FIRST_ENGINE_ID:
@@ -69,11 +69,11 @@ def _named(library: Cudnn, problem: Convolution, offered: tuple[EngineRef, ...],
 
 
 def _fitting(offered: tuple[EngineRef, ...], limit: int) -> list[EngineRef]:
-    """The first engines that can be built and fit the workspace."""
+    """The first deterministic engines that can be built and fit the workspace."""
     fitting: list[EngineRef] = []
     for engine in offered:
         size = engine.build()
-        if size is not None and size <= limit:
+        if size is not None and size <= limit and engine.deterministic:
             fitting.append(engine)
         if len(fitting) == _TRIED:
             break

@@ -42,6 +42,10 @@ class Kernels(Protocol):
     def engines(self) -> Mapping[str, int]:
         """Ids of the engines that run, by op."""
 
+    @property
+    def unsteady(self) -> Sequence[str]:
+        """Ops whose engines may give other bits in another run."""
+
     def close(self) -> None:
         """Give everything back."""
 
@@ -64,6 +68,11 @@ class DeviceKernels:
     def engines(self) -> Mapping[str, int]:
         """Ids of the engines that run, by op."""
         return {name: engine.id for name, engine in self._chosen.items()}
+
+    @property
+    def unsteady(self) -> Sequence[str]:
+        """Ops whose engines may give other bits in another run."""
+        return [name for name, engine in self._chosen.items() if not engine.deterministic]
 
     def prepare(self, index: PlanIndex, orders: Orders) -> int:
         """Launches of all generated kernels, also those that help library ops; the scratch that any op needs."""
@@ -116,7 +125,8 @@ class DeviceKernels:
         return self._cudnn
 
     def close(self) -> None:
-        """Give handles and descriptors back."""
+        """Give handles and descriptors back, and forget all engines: the library counts what outlives it."""
+        self._chosen, self._settled, self._calls = {}, {}, {}
         for library in (self._cudnn, self._cublaslt):
             if library is not None:
                 library.close()
@@ -137,7 +147,7 @@ class DeviceKernels:
 
         def timer(candidate: EngineRef) -> float:
             issues = self.convolution(call, candidate)
-            return time_us(self._gpu, self._stream, lambda: _all(issues), repeats=2)
+            return time_us(self._gpu, self._stream, lambda: _all(issues), repeats=1)
 
         key = problem, planned, limit
         if key not in self._settled:

@@ -123,6 +123,11 @@ class NumpyBackend:
         """Write the copy."""
         self.write(place, self._staged.pop(place.tensor))
 
+    def blocks(self, place: Place) -> tuple[Array, Array]:
+        """Two arrays like any others."""
+        dtype, shape = layout(self._index.tensors[place.tensor])
+        return np.zeros(shape, dtype), np.zeros(shape, dtype)
+
     def close(self) -> None:
         """End the threads and let the arenas go."""
         if self._pool is not None:

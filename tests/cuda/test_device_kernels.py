@@ -49,7 +49,7 @@ class FakeCudnn:
     stream: Any
     version: str = "9"
     problems: list[Convolution] = field(default_factory=list)
-    workspaces: tuple[int | None, ...] = (1 << 20, 0)
+    workspaces: tuple[int | None, ...] = (1 << 20, 0, None)
     fails: frozenset[int] = frozenset()
     closed: bool = False
     graphs: list[FakeOperationGraph] = field(default_factory=list)
@@ -218,7 +218,7 @@ def test_bias_after_an_engine_without(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_timed_choice_skips_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that is listed, built, and then refuses to run is not chosen."""
     plan = op_plan("conv", [normal(2, 3, 8, 8), normal(4, 3, 3, 3)], CONV, workspace=1 << 20)
-    loaded = load(monkeypatch, plan, workspaces=(0, 0, 512), fails=frozenset({0}))
+    loaded = load(monkeypatch, plan, workspaces=(0, 0, 512, 0), fails=frozenset({0}))
     assert loaded.kernels.engines == {"op": engine_id("e1")}
 
 

@@ -106,6 +106,7 @@ class FakeEngine:
     workspace: int | None
     us: float | None
     built: int = 0
+    deterministic: bool = True
 
     @property
     def id(self) -> int:
@@ -157,6 +158,13 @@ def test_fastest_that_fits() -> None:
     assert chosen(engines, 0, 36 << 30) == "fast"
     assert chosen(engines, 1, (36 << 30) - 1) == "small"
     assert chosen(engines, None, 0) == "none"
+
+
+def test_only_engines_with_the_same_bits_in_every_run() -> None:
+    """Where the plan leaves the choice, speed does not buy bits that vary; a plan may name such an engine."""
+    shaky = replace(FAST, deterministic=False)
+    assert chosen([shaky, SMALL], 0, 40 << 30) == "small"
+    assert chosen([shaky, SMALL], shaky.id, 40 << 30) == "fast"
 
 
 def test_without_timer_the_first_that_fits() -> None:
