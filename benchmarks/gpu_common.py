@@ -15,6 +15,7 @@ from snplan.compiler import CompileOptions, compile_model
 from snplan.frontend import load_model, read_weights
 from snplan.plan.index import index_plan
 from snplan.plan.model import StepPlan
+from snplan.runtime.session import TrainingSession
 from snplan.runtime.values import sources
 
 FOLDER = Path(tempfile.gettempdir()) / "snplan-gpu"
@@ -41,17 +42,22 @@ def weights_of(path: Path, plan: StepPlan) -> dict[str, Any]:
     return dict(read_weights(load_model(path), [row.name for row in held if row.role != "optimizer"]))
 
 
-def quick_data(plan: StepPlan) -> dict[str, Any]:
-    """Inputs of a plan for which the numbers do not matter: a few samples repeated, images channels-last in memory."""
+def filled_blocks(session: TrainingSession) -> list[dict[str, Any]]:
+    """Inputs for which the numbers do not matter, a few samples repeated, in the session's pinned blocks.
+
+    Steps take them in turn and copy nothing on the host: what is measured is the device.
+    """
     dice = np.random.default_rng(0)
-    feed: dict[str, Any] = {}
-    for row in sources(index_plan(plan), inputs=True):
-        few = (min(row.shape[0], 8), *row.shape[1:])
-        values = dice.standard_normal(few, np.float32) if row.dtype == "float32" else dice.integers(0, 2, few)
-        values = np.moveaxis(values, 1, -1) if values.ndim == 4 else values
-        whole = np.resize(values, (row.shape[0], *values.shape[1:])).astype(row.dtype, copy=False)
-        feed[row.name] = np.moveaxis(whole, -1, 1) if whole.ndim == 4 else whole
-    return feed
+    blocks = list(session.input_blocks())
+    for name in blocks[0]:
+        array = blocks[0][name]
+        few = (min(array.shape[0], 8), *array.shape[1:])
+        sample = dice.standard_normal(few, np.float32) if array.dtype.kind == "f" else dice.integers(0, 2, few)
+        for block in blocks:
+            for start in range(0, array.shape[0], few[0]):
+                part = block[name][start : start + few[0]]
+                part[...] = sample[: len(part)]
+    return blocks
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

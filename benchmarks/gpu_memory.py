@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gpu_common import FOLDER, model_file, plan_of, provenance, quick_data, table, weights_of
+from gpu_common import FOLDER, filled_blocks, model_file, plan_of, provenance, table, weights_of
 
 from snplan.plan.file import read_plan, write_plan
 from snplan.plan.model import StepPlan
@@ -53,11 +53,11 @@ def row_of(name: str, path: Path, plan: StepPlan) -> tuple[list[str], bool]:
     start = time.perf_counter()
     with TrainingSession(plan, weights_of(path, plan), backend=backend, keep_gradients=False) as session:
         bound = time.perf_counter() - start
-        feed = quick_data(plan)
+        blocks = filled_blocks(session)
         taken, times, loss = backend.allocations, [], 0.0
         for _ in range(STEPS):
             start = time.perf_counter()
-            loss = session.step(feed, feed)
+            loss = session.step(blocks[session.steps_done % 2], blocks[(session.steps_done + 1) % 2])
             times.append(time.perf_counter() - start)
         free, total = backend.memory()
         assert session.measured is not None

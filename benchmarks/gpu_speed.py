@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gpu_common import FOLDER, model_file, plan_of, provenance, quick_data, table, weights_of
+from gpu_common import FOLDER, filled_blocks, model_file, plan_of, provenance, table, weights_of
 
 from snplan.cost.profile import save_profile
 from snplan.plan.model import StepPlan
@@ -35,11 +35,11 @@ STEPS = 8
 def measured(path: Path, plan: StepPlan, steps: int = STEPS) -> tuple[float, int, int]:
     """Median microseconds of a replayed step (the first two do not count), device bytes in use, arena bytes used."""
     with TrainingSession(plan, weights_of(path, plan), backend=CudaBackend(), keep_gradients=False) as session:
-        feed = quick_data(plan)
+        blocks = filled_blocks(session)
         times = []
         for _ in range(steps):
             start = time.perf_counter_ns()
-            session.step(feed, feed)
+            session.step(blocks[session.steps_done % 2], blocks[(session.steps_done + 1) % 2])
             times.append((time.perf_counter_ns() - start) / 1000)
         assert isinstance(session.backend, CudaBackend)
         free, total = session.backend.memory()
