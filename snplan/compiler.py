@@ -100,13 +100,14 @@ def compile_model(
         step = _step(forward, options)
     with clock.timed("cost"):
         indexed = _indexed(step, device, options)
-    budget = _arena_budget(options.budget_bytes, reserve, indexed, floor(indexed))
+    lowest = floor(indexed)
+    budget = _arena_budget(options.budget_bytes, reserve, indexed, lowest)
     with clock.timed("plan"):
         search = Search(
             step=indexed,
             costs=step_costs(indexed, device),
             budget=budget,
-            floor=floor(indexed),
+            floor=lowest,
             host_limit=options.host_bytes,
             progress=progress,
             interrupted=interrupted,
@@ -117,7 +118,7 @@ def compile_model(
         raise _no_plan(search, options)
     with clock.timed("bound"):
         bound = _bound(step, indexed, device, budget, chosen.step_us)
-    plan = assemble_plan(model, options, device, reserve, indexed, chosen, bound, search.floor)
+    plan = assemble_plan(model, options, device, reserve, indexed, chosen, bound, lowest)
     with clock.timed("verify"):
         _verified(plan)
     clock.seconds["total"] = round(time.perf_counter() - start, 3)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from snplan.passes.hazards import COMPUTE, D2H, H2D, Clocks, Marks, Memory, merge
-from snplan.passes.layout import Copy, Layout
+from snplan.passes.layout import Copy, Layout, by_position
 from snplan.plan.model import (
     Action,
     Algorithm,
@@ -183,7 +183,7 @@ def _emit_positions(emitter: _Emitter) -> None:
     for index, slot in enumerate(emitter.slots):
         slot_starts[slot.start].append(index)
         slot_stops[slot.stop].append(index)
-    prefetches, offloads = _by_position(layout.prefetches), _by_position(layout.offloads)
+    prefetches, offloads = by_position(layout.prefetches), by_position(layout.offloads)
     for position in range(end):
         for slot_id in slot_stops[position]:
             emitter.end_slot(slot_id)
@@ -198,13 +198,6 @@ def _emit_positions(emitter: _Emitter) -> None:
             emitter.offload(copy)
         for buffer_id in frees[position + 1]:
             emitter.free(buffer_id)
-
-
-def _by_position(copies: Sequence[Copy]) -> defaultdict[int, list[Copy]]:
-    found: defaultdict[int, list[Copy]] = defaultdict(list)
-    for copy in copies:
-        found[copy.position].append(copy)
-    return found
 
 
 def _buffers_to_the_end(layout: Layout) -> set[int]:

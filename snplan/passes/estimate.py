@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 
-from snplan.passes.layout import Layout
+from snplan.passes.layout import Layout, by_position, fetched_stays
 
 
 def estimate_us(layout: Layout, copy_us: Callable[[int], int]) -> int:
@@ -17,24 +17,24 @@ def estimate_us(layout: Layout, copy_us: Callable[[int], int]) -> int:
     residency = layout.residency
     schedule, size = residency.schedule, residency.size
     times = op_times(layout)
-    fetched, sent = _copies_by_position(layout)
+    fetched, sent = by_position(layout.prefetches), by_position(layout.offloads)
     arrival, departure = _ready_lists(layout)
     ready: dict[int, int] = {}  # buffer -> when its prefetch is done
     saved: dict[int, int] = {}  # value -> when its offload is done
     clock = h2d = d2h = 0
     for position in range(schedule.end):
-        for value, buffer in fetched[position]:
-            amount = copy_us(size[schedule.values[value].tensor])
-            h2d = max(h2d, clock, saved.get(value, 0)) + amount
-            ready[buffer] = h2d
+        for copy in fetched[position]:
+            amount = copy_us(size[schedule.values[copy.value].tensor])
+            h2d = max(h2d, clock, saved.get(copy.value, 0)) + amount
+            ready[copy.buffer] = h2d
         for buffer in arrival[position]:
             clock = max(clock, ready.get(buffer, 0))
         for value in departure[position]:
             clock = max(clock, saved[value])
         clock += times[position]
-        for value, _ in sent[position]:
-            d2h = max(d2h, clock) + copy_us(size[schedule.values[value].tensor])
-            saved[value] = d2h
+        for copy in sent[position]:
+            d2h = max(d2h, clock) + copy_us(size[schedule.values[copy.value].tensor])
+            saved[copy.value] = d2h
     return max(clock, h2d, d2h)
 
 
@@ -46,25 +46,11 @@ def op_times(layout: Layout) -> list[int]:
     return [chosen[op] for op in residency.schedule.runs]
 
 
-def _copies_by_position(
-    layout: Layout,
-) -> tuple[defaultdict[int, list[tuple[int, int]]], defaultdict[int, list[tuple[int, int]]]]:
-    """(value, buffer) of the prefetches and of the offloads issued at each position."""
-    fetched: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-    sent: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-    for copies, found in ((layout.prefetches, fetched), (layout.offloads, sent)):
-        for copy in copies:
-            found[copy.position].append((copy.value, copy.buffer))
-    return fetched, sent
-
-
 def _ready_lists(layout: Layout) -> tuple[defaultdict[int, list[int]], defaultdict[int, list[int]]]:
     """Buffers whose prefetch each position waits for, and values whose offload it waits for (their buffer is gone)."""
     arrival: defaultdict[int, list[int]] = defaultdict(list)
-    for value, stays in enumerate(layout.stays):
-        for index, stay in enumerate(stays):
-            if index > 0 or layout.residency.starts_in_host(value):
-                arrival[stay.start].append(layout.stay_buffer[value][index])
+    for start, value, index in fetched_stays(layout):
+        arrival[start].append(layout.stay_buffer[value][index])
     departure: defaultdict[int, list[int]] = defaultdict(list)
     for copy in layout.offloads:
         departure[max(layout.buffers[copy.buffer].stop, copy.position + 1)].append(copy.value)

@@ -8,7 +8,8 @@ stream needs it to be, and as late as memory wants it: the time to start is foun
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -170,7 +171,7 @@ def _plan_prefetches(layout: Layout, live: Live, budget: int, copy_us: Callable[
     """Prefetches, last use first: each starts when the copy stream must start it for its use, if memory allows."""
     residency = layout.residency
     time = start_times(residency.schedule)
-    wanted = _fetched_stays(layout)
+    wanted = fetched_stays(layout)
     deadline = time[-1]
     for start, value, index in sorted(wanted, reverse=True):
         size = residency.size[residency.schedule.values[value].tensor]
@@ -183,13 +184,21 @@ def _plan_prefetches(layout: Layout, live: Live, budget: int, copy_us: Callable[
     layout.prefetches.sort(key=lambda copy: copy.position)
 
 
-def _fetched_stays(layout: Layout) -> list[tuple[int, int, int]]:
+def fetched_stays(layout: Layout) -> list[tuple[int, int, int]]:
     """(start, value, index) of the stays that begin with a prefetch."""
     found = []
     for value, stays in enumerate(layout.stays):
         for index, stay in enumerate(stays):
             if index > 0 or layout.residency.starts_in_host(value):
                 found.append((stay.start, value, index))
+    return found
+
+
+def by_position(copies: Sequence[Copy]) -> defaultdict[int, list[Copy]]:
+    """The copies of each position, in their order."""
+    found: defaultdict[int, list[Copy]] = defaultdict(list)
+    for copy in copies:
+        found[copy.position].append(copy)
     return found
 
 

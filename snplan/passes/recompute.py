@@ -8,20 +8,10 @@ that checkpoints remain: without it the last drops would recompute the whole for
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 
 from snplan.analysis.index import IndexedStep
 from snplan.analysis.schedule import needed_at_end, saved_tensors
 from snplan.ir import Phase
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drop:
-    """A tensor to drop, the microseconds that adds to the step, and the bytes it frees between its passes."""
-
-    tensor: int
-    cost_us: int
-    bytes: int
 
 
 class _Segments:
@@ -56,6 +46,10 @@ class _Dropper:
         self.segments = _Segments(len(step.ops))
         self.kept = set(saved_tensors(step))
         self.pinned = needed_at_end(step)
+        self.readers: list[list[int]] = [[] for _ in step.names]  # forward readers of each tensor
+        for op in range(step.backward):
+            for tensor in step.reads[op]:
+                self.readers[tensor].append(op)
 
     def _missing_inputs(self, op: int, without: int) -> list[int]:
         """Producers of what `op` reads and the backward pass will not have, when `without` is dropped as well."""
@@ -98,38 +92,23 @@ class _Dropper:
         feeding = [p for op in ops for p in self._missing_inputs(op, tensor) if p in self.again]
         return feeding + [op for op in self.readers[tensor] if op in self.again]
 
-    def drop(self, tensor: int, ops: list[int]) -> Drop:
+    def drop(self, tensor: int, ops: list[int]) -> None:
         """Drop `tensor`."""
         neighbours = self._neighbours(tensor, ops)
-        cost = sum(self.step.cost[op] for op in ops)
         for op in ops:
             self.segments.bytes[self.segments.find(op)] += sum(self.step.size[t] for t in self.step.writes[op])
         for op in (*ops[1:], *neighbours):
             self.segments.union(self.step.producer[tensor], op)
         self.again.update(ops)
         self.kept.discard(tensor)
-        return Drop(tensor=tensor, cost_us=cost, bytes=self.step.size[tensor])
-
-    @property
-    def readers(self) -> list[list[int]]:
-        """Forward readers of each tensor."""
-        return self._readers
-
-    def index_readers(self) -> None:
-        """Fill `readers`."""
-        self._readers: list[list[int]] = [[] for _ in self.step.names]
-        for op in range(self.step.backward):
-            for tensor in self.step.reads[op]:
-                self._readers[tensor].append(op)
 
 
-def drop_order(step: IndexedStep, segment_bytes: int | None = None) -> list[Drop]:
-    """Drops in order: each time the one with the least added time for each byte (lazy greedy: costs only grow)."""
+def drop_order(step: IndexedStep, segment_bytes: int | None = None) -> list[int]:
+    """Tensors to drop, in order: each time the one that adds least time for a byte (lazy greedy: costs only grow)."""
     dropper = _Dropper(step, segment_bytes)
-    dropper.index_readers()
     heap = [(dropper.ratio(tensor), tensor) for tensor in sorted(dropper.kept)]
     heapq.heapify(heap)
-    drops: list[Drop] = []
+    drops: list[int] = []
     while heap:
         ratio, tensor = heapq.heappop(heap)
         now = dropper.ratio(tensor)
@@ -139,5 +118,6 @@ def drop_order(step: IndexedStep, segment_bytes: int | None = None) -> list[Drop
         ops = dropper.closure(tensor)
         if dropper.too_long(tensor, ops):
             continue
-        drops.append(dropper.drop(tensor, ops))
+        dropper.drop(tensor, ops)
+        drops.append(tensor)
     return drops

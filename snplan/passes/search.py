@@ -13,7 +13,7 @@ from snplan.analysis.floor import Floor
 from snplan.analysis.index import IndexedStep
 from snplan.analysis.schedule import Schedule, build_schedule, saved_tensors
 from snplan.passes.realise import Candidate, Costs, keep_all, realise, sketch
-from snplan.passes.recompute import Drop, drop_order
+from snplan.passes.recompute import drop_order
 
 SEGMENT_SHARES = (None, 0.35, 0.12)  # of the budget: how much one recomputed segment may write
 FINALISTS = 3
@@ -38,6 +38,10 @@ class Search:
     best: Candidate | None = None
     host_needed: int | None = None
     _sketches: dict[frozenset[int], int] = field(default_factory=dict)
+    _saved: frozenset[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._saved = frozenset(saved_tensors(self.step))
 
     def run(self, everything: Candidate) -> Candidate | None:
         """The fastest candidate found; `everything` is the keep-all candidate. None where the host limit stops all."""
@@ -52,7 +56,7 @@ class Search:
         self._finish()
         return self.best
 
-    def _search_prefix(self, drops: list[Drop]) -> None:
+    def _search_prefix(self, drops: list[int]) -> None:
         """Sketch prefixes of `drops`: golden-section search, since more recompute means less to move (one minimum)."""
         low, high = 0, len(drops)
         for count in (low, high):
@@ -66,9 +70,9 @@ class Search:
             else:
                 low = left
 
-    def _sketch(self, drops: list[Drop], count: int) -> int:
+    def _sketch(self, drops: list[int], count: int) -> int:
         """Estimated microseconds with the first `count` drops; a lower bound on them where that is not the best."""
-        dropped = frozenset(drop.tensor for drop in drops[:count])
+        dropped = frozenset(drops[:count])
         if dropped not in self._sketches:
             self._sketches[dropped] = self._estimate(dropped)
         return self._sketches[dropped]
@@ -76,8 +80,9 @@ class Search:
     def _estimate(self, dropped: frozenset[int]) -> int:
         schedule = self._schedule(dropped)
         least = sum(self.step.cost) + schedule.recompute_us()
-        if least >= min(self._sketches.values(), default=NO_PLAN) or len(self._sketches) >= self._most():
-            return max(least, min(self._sketches.values(), default=NO_PLAN) + 1)
+        shortest = min(self._sketches.values(), default=NO_PLAN)
+        if least >= shortest or len(self._sketches) >= self._most():
+            return max(least, shortest + 1)
         time = sketch(schedule, self.budget, self.costs)
         return NO_PLAN if time is None else time
 
@@ -86,13 +91,13 @@ class Search:
         return max(LEAST_SKETCHES, min(MOST_SKETCHES, SKETCHED_OPS // max(1, len(self.step.ops))))
 
     def _schedule(self, dropped: frozenset[int]) -> Schedule:
-        kept = None if not dropped else {t for t in saved_tensors(self.step) if t not in dropped}
+        kept = None if not dropped else self._saved - dropped
         return build_schedule(self.step, kept)
 
     def _finish(self) -> None:
         """Realise the best sketches; the fastest by simulation wins."""
         ranked = sorted(self._sketches, key=lambda dropped: (self._sketches[dropped], len(dropped)))
-        for number, dropped in enumerate(ranked[: max(FINALISTS, 1)]):
+        for number, dropped in enumerate(ranked[:FINALISTS]):
             if number and self.best is not None and self.interrupted():
                 return
             self._realise(dropped)
