@@ -1,4 +1,8 @@
-"""`compile_model`: a model and a budget in, a verified step plan and its report out."""
+"""`compile_model`: a model and a budget in, a verified step plan and its report out.
+
+It has two stages, for callers that plan one model more than once: `prepare` reads and differentiates the model and
+says what its ops cost; `plan_prepared` plans it for one budget.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +25,7 @@ from snplan.errors import InfeasibleError, NoPlanError, PlanError
 from snplan.ir import Forward, Step
 from snplan.ops import input_specs
 from snplan.passes.order import persist_sources, sink_updates
-from snplan.passes.realise import Candidate, step_costs
+from snplan.passes.realise import Candidate, Costs, step_costs
 from snplan.passes.route import route
 from snplan.passes.search import Search, keep_all_candidate
 from snplan.plan.model import FORMAT, ModelRef, PlanOp, PlanTensor, StepPlan
@@ -78,6 +83,33 @@ class _Clock:
         self.seconds[name] = round(self.seconds.get(name, 0.0) + time.perf_counter() - start, 3)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A model's training step with what its ops cost: all that plans of every budget share.
+
+    `options` are those that the step was made with; `seconds` (pass -> wall seconds) are for reports.
+    """
+
+    model: ModelRef
+    options: CompileOptions
+    device: Device
+    forward: Forward
+    step: Step
+    indexed: IndexedStep
+    costs: Costs
+    lowest: Floor
+    seconds: Mapping[str, float]
+
+    @cached_property
+    def everything(self) -> Candidate:
+        """The keep-all candidate; made when it is first asked for."""
+        return keep_all_candidate(self.indexed, self.costs)
+
+    def reserve(self, options: CompileOptions) -> int:
+        """Bytes of the budget that the plan leaves to the CUDA context and library handles."""
+        return self.device.reserve_bytes if options.reserve_bytes is None else options.reserve_bytes
+
+
 def compile_model(
     source: Path,
     options: CompileOptions,
@@ -90,39 +122,71 @@ def compile_model(
     Raises UsageError, ModelError, InfeasibleError (the floor is above the budget), NoPlanError, or PlanError should the
     verifier refuse what the planner made (a bug, and nothing is written).
     """
+    prepared = prepare(source, options, progress=progress)
+    return plan_prepared(prepared, options, progress=progress, interrupted=interrupted)
+
+
+def prepare(source: Path, options: CompileOptions, *, progress: Progress = lambda what, share: None) -> Prepared:
+    """The model's step with costs; budgets and strategies in `options` play no part. Raises UsageError, ModelError."""
     clock = _Clock(progress)
-    start = time.perf_counter()
     device = load_device(options.device)
-    reserve = device.reserve_bytes if options.reserve_bytes is None else options.reserve_bytes
     with clock.timed("import"):
         model, forward = _imported(source, options)
     with clock.timed("differentiate"):
         step = _step(forward, options)
     with clock.timed("cost"):
         indexed = _indexed(step, device, options)
-    lowest = floor(indexed)
+        costs, lowest = step_costs(indexed, device), floor(indexed)
+    return Prepared(
+        model=model,
+        options=options,
+        device=device,
+        forward=forward,
+        step=step,
+        indexed=indexed,
+        costs=costs,
+        lowest=lowest,
+        seconds=clock.seconds,
+    )
+
+
+def plan_prepared(
+    prepared: Prepared,
+    options: CompileOptions,
+    *,
+    progress: Progress = lambda what, share: None,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> CompileResult:
+    """The fastest plan found for a prepared model, verified.
+
+    `options` may differ from those that it was prepared with in the budget, reserve, host memory, strategy, solver and
+    time limit. Raises InfeasibleError, NoPlanError and PlanError as `compile_model` does.
+    """
+    clock = _Clock(progress)
+    start = time.perf_counter()
+    indexed, lowest, reserve = prepared.indexed, prepared.lowest, prepared.reserve(options)
     budget = _arena_budget(options.budget_bytes, reserve, indexed, lowest)
     with clock.timed("plan"):
         search = Search(
             step=indexed,
-            costs=step_costs(indexed, device),
+            costs=prepared.costs,
             budget=budget,
             floor=lowest,
             host_limit=options.host_bytes,
             progress=progress,
             interrupted=interrupted,
         )
-        everything = keep_all_candidate(indexed, search.costs)
-        chosen = search.run(everything)
+        chosen = search.run(prepared.everything)
     if chosen is None:
         raise _no_plan(search, options)
     with clock.timed("bound"):
-        bound = _bound(step, indexed, device, budget, chosen.step_us)
-    plan = assemble_plan(model, options, device, reserve, indexed, chosen, bound, lowest)
+        bound = _bound(prepared.step, indexed, prepared.device, budget, chosen.step_us)
+    plan = assemble_plan(prepared.model, options, prepared.device, reserve, indexed, chosen, bound, lowest)
     with clock.timed("verify"):
         _verified(plan)
-    clock.seconds["total"] = round(time.perf_counter() - start, 3)
-    return CompileResult(plan=plan, report=_report(plan, search, everything, chosen, forward, step, clock.seconds))
+    total = sum(prepared.seconds.values()) + time.perf_counter() - start
+    seconds = {**prepared.seconds, **clock.seconds, "total": round(total, 3)}
+    return CompileResult(plan=plan, report=_report(plan, prepared, chosen, seconds))
 
 
 def _imported(source: Path, options: CompileOptions) -> tuple[ModelRef, Forward]:
@@ -293,15 +357,7 @@ def _verified(plan: StepPlan) -> None:
         raise PlanError("SNP-P010", f"the planner made a plan that fails verification: {findings[0]} (this is a bug)")
 
 
-def _report(
-    plan: StepPlan,
-    search: Search,
-    everything: Candidate,
-    chosen: Candidate,
-    forward: Forward,
-    step: Step,
-    seconds: Mapping[str, float],
-) -> dict[str, Any]:
+def _report(plan: StepPlan, prepared: Prepared, chosen: Candidate, seconds: Mapping[str, float]) -> dict[str, Any]:
     from snplan.plan.timeline import binding_op, breakdown, copied_bytes, count_actions, live_set, peak_moment
 
     counts = count_actions(plan)
@@ -318,11 +374,11 @@ def _report(
         "arena_bytes": plan.arena_bytes,
         "peak_live_bytes": plan.peak_live_bytes,
         "floor_bytes": plan.floor_bytes,
-        "keep_all_bytes": everything.body.arena_bytes,
-        "baseline_bytes": baseline_bytes(search.step),
+        "keep_all_bytes": prepared.everything.body.arena_bytes,
+        "baseline_bytes": baseline_bytes(prepared.indexed),
         "host_bytes": plan.host_arena_bytes,
         "step_time_us": plan.step_time_us,
-        "keep_all_step_time_us": everything.step_us,
+        "keep_all_step_time_us": prepared.everything.step_us,
         "lower_bound_us": plan.lower_bound_us,
         "offload_bytes": offloaded,
         "prefetch_bytes": prefetched,
@@ -334,9 +390,18 @@ def _report(
         "binding": binding_op(plan, moment),
         "ops": len(plan.ops),
         "tensors": len(plan.tensors),
-        "warnings": [*dict.fromkeys((*forward.warnings, *step.warnings))],
+        "warnings": [*dict.fromkeys((*prepared.forward.warnings, *prepared.step.warnings))],
         "seconds": dict(seconds),
     }
 
 
-__all__ = ["CompileOptions", "CompileResult", "assemble_plan", "compile_model", "plan_options"]
+__all__ = [
+    "CompileOptions",
+    "CompileResult",
+    "Prepared",
+    "assemble_plan",
+    "compile_model",
+    "plan_options",
+    "plan_prepared",
+    "prepare",
+]
