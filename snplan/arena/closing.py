@@ -1,15 +1,36 @@
-"""Closing the gap between the best placement known and the lower bound by exact searches at chosen capacities."""
+"""Closing the gap between the best placement known and the lower bound, by exact searches at chosen capacities.
+
+The large buffers decide whether a problem fits, and there are few of them: the exact search first places only those
+over a share of the capacity, packed as low as their own bound where it can; then greedy orders put the small ones into
+what is left. Shares go down to 0, where all are placed exactly; then all of it again, with another seed and more work
+for each. A capacity that is proven too small for some of the buffers is too small for all.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from snplan.arena.effort import Effort, node_work
-from snplan.arena.exact import Verdict, decide
+from snplan.arena.effort import Effort
+from snplan.arena.exact import ExactOptions, Outcome, Verdict, decide
 from snplan.arena.heuristics import conflicts
-from snplan.arena.problem import FREE, Int64, Problem, Solution, height_of
+from snplan.arena.portfolio import portfolio
+from snplan.arena.problem import FREE, Int64, Problem, Solution, height_of, lower_bound, subproblem
 
+SHARES = (0.01, 0.003, 0.001, 0.0003, 0.0)  # of the capacity, from which on a buffer counts as large
 LARGE = 20_000_000  # conflicting pairs of buffers that the exact search may list
+FIRST = 3e7  # nanoseconds of work for the first search at a share; twice as much for the next, and so on
+OVERHEAD = 1e6  # nanoseconds of a search outside the search itself
+
+
+@dataclass(slots=True, kw_only=True)
+class _Known:
+    """The lowest placement so far, and the highest height that is proven necessary."""
+
+    offsets: Int64
+    height: int
+    bound: int
 
 
 def close_gap(
@@ -20,23 +41,67 @@ def close_gap(
     The bound rises with every capacity that is proven too small. A bisection between the goal and the best height
     leaves half of the effort to the capacities after each one.
     """
-    height, low, step = height_of(problem, offsets), goal, granule(problem)
-    cost = node_work(len(problem))
-    wanted = goal
-    while low < height and effort.left > cost and not effort.over() and int(conflicts(problem).sum()) <= LARGE:
-        nodes = int(effort.left / (2 if bisect else 1) / cost)
-        outcome = decide(problem, wanted, nodes=max(nodes, 1), seed=seed, stop=effort.over)
-        effort.spend(max(outcome.nodes, 1) * cost)
-        if outcome.offsets is not None:
-            offsets, height = outcome.offsets, height_of(problem, outcome.offsets)
-        else:
-            low = wanted // step * step + step
-        if outcome.verdict is Verdict.NEVER:
-            bound = max(bound, low)
+    known = _Known(offsets=offsets, height=height_of(problem, offsets), bound=bound)
+    low, step = goal, granule(problem)
+    while low < known.height and not effort.over():
+        wanted = low if low == goal else low + (known.height - low) // 2 // step * step
+        share = effort.lend(1 / 2 if bisect else 1)
+        _reach(problem, wanted, known, share, seed)
+        effort.take_back(share)
         if not bisect:
             break
-        wanted = low + (height - low) // 2 // step * step
-    return Solution(offsets=offsets, height=height, bound=bound)
+        if known.height > wanted:
+            low = max(known.bound, wanted // step * step + step)
+    return Solution(offsets=known.offsets, height=known.height, bound=known.bound)
+
+
+def _reach(problem: Problem, capacity: int, known: _Known, effort: Effort, seed: int) -> None:
+    """Search for a placement within the capacity until there is one, or there is none, or the effort is over."""
+    searches = [(tier, within) for tier in _tiers(problem, capacity) for within in _goals(problem, tier, capacity)]
+    turn = 0
+    while searches and not effort.over():
+        for tier, within in searches:
+            work = min(FIRST * 2**turn, effort.left)
+            options = ExactOptions(plain=turn == 0)
+            found = decide(
+                subproblem(problem, tier), within, work=work, seed=seed + turn, options=options, stop=effort.over
+            )
+            effort.spend(found.work + OVERHEAD)
+            _learn(problem, tier, within, found, known, effort)
+            if known.height <= capacity or known.bound > capacity or effort.over():
+                return
+        turn += 1
+
+
+def _tiers(problem: Problem, capacity: int) -> list[Int64]:
+    """Return the buffers of at least each share of the capacity, without repetition or too many conflicts."""
+    tiers: list[Int64] = []
+    for share in SHARES:
+        tier = np.flatnonzero((problem.size >= share * capacity) | (problem.fixed != FREE))
+        known = len(tiers[-1]) if tiers else 0
+        if len(tier) > known and int(conflicts(subproblem(problem, tier)).sum()) <= LARGE:
+            tiers.append(tier)
+    return tiers
+
+
+def _goals(problem: Problem, tier: Int64, capacity: int) -> list[int]:
+    """Return the capacities to pack some buffers into: as low as can be, then all there is."""
+    return sorted({lower_bound(subproblem(problem, tier)), capacity})
+
+
+def _learn(problem: Problem, tier: Int64, within: int, found: Outcome, known: _Known, effort: Effort) -> None:
+    """Add to what is known what a search for these buffers found: a proof, or the start of a placement."""
+    if found.verdict is Verdict.NEVER:
+        step = granule(problem)
+        known.bound = max(known.bound, within // step * step + step)
+    if found.offsets is None:
+        return
+    fixed = problem.fixed.copy()
+    fixed[tier] = found.offsets
+    rest = Problem(start=problem.start, end=problem.end, size=problem.size, fixed=fixed)
+    best = portfolio(rest, known.bound, effort)[0]
+    if best.height < known.height:
+        known.offsets, known.height = best.offsets, best.height
 
 
 def granule(problem: Problem) -> int:

@@ -37,6 +37,10 @@ class Effort:
         self.left -= part.left
         return part
 
+    def take_back(self, part: Effort) -> None:
+        """Add what a lent effort has left over."""
+        self.left += max(part.left, 0.0)
+
 
 def effort_of(time_limit: float, clock: Clock | None) -> Effort:
     """Return the effort that takes about `time_limit` seconds."""
@@ -52,8 +56,3 @@ def greedy_work(problem: Problem) -> float:
     if count > MANY:
         looks = np.minimum(looks, 2.0 * conflicts(problem) + 2.0 * CROWD)
     return 200.0 * count + 3.0 * float(looks.sum())
-
-
-def node_work(count: int) -> float:
-    """Return the estimated nanoseconds of one node of the exact search."""
-    return 40.0 * count

@@ -9,7 +9,7 @@ within its limit is a proof, so small problems are decided either way.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 
 from snplan.arena import kernels
 from snplan.arena.problem import FREE, Int64, Problem, lower_bound, subproblem
+from snplan.arena.split import components
 
 Floats = NDArray[np.float64]
 
+ENDLESS = 1 << 60
 WIDE = 1e6  # a power that leaves the base only the ties
 POWERS = (WIDE, 1.0, 0.5, 0.0)
 NOISE = 0.2  # standard deviation of the drawn factors, as a logarithm
@@ -39,60 +41,60 @@ class ExactOptions:
 
     dominance: bool = True  # nothing may start above where another would have ended
     support: bool = True  # a buffer passed over rests on one still to come
-    sections: bool = True  # what is left of a section must fit above its lowest bound
-    packing: bool = True  # ... and above each of its bounds
+    sections: bool = True  # what is left of a section must fit above the bounds
     twins: bool = True  # equal buffers in the order of rank
     dynamic: bool = True  # lowest floor first, not rank first
     decompose: bool = True  # cut where no buffer spans
     maximal: bool = True  # only the sections that no other contains
     learn: bool = True  # failures weigh in the next order
+    plain: bool = True  # the first six orders without noise
     restart: int = 2000  # nodes of the shortest restart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The verdict, the offsets when it fits, and the nodes it took."""
+    """The verdict, the offsets when it fits, and what it took: nodes, and work in estimated nanoseconds."""
 
     verdict: Verdict
     offsets: Int64 | None
     nodes: int
+    work: float
 
 
 def decide(
     problem: Problem,
     capacity: int,
     *,
-    nodes: int,
+    nodes: int = ENDLESS,
+    work: float = ENDLESS,
     seed: int = 0,
     options: ExactOptions | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Outcome:
-    """Return whether the problem fits `capacity` bytes, as far as `nodes` search nodes can tell, and a placement.
+    """Return whether the problem fits `capacity` bytes, as far as the search gets, and a placement when it does.
 
-    `stop` is asked between restarts whether to give up early.
+    The limits are nodes of the search and estimated nanoseconds of work; `stop` is asked between restarts.
     """
     options = options or ExactOptions()
-    if lower_bound(problem) > capacity:
-        return Outcome(verdict=Verdict.NEVER, offsets=None, nodes=0)
     offsets = np.maximum(problem.fixed, 0)
-    used = 0
+    done = Outcome(verdict=Verdict.FITS, offsets=offsets, nodes=0, work=0.0)
+    if lower_bound(problem) > capacity:
+        return replace(done, verdict=Verdict.NEVER, offsets=None)
     for part in components(problem) if options.decompose else [np.flatnonzero(problem.size)]:
-        outcome = _restarts(subproblem(problem, part), capacity, nodes - used, seed, options, stop)
-        used += outcome.nodes
-        if outcome.offsets is None:
-            return Outcome(verdict=outcome.verdict, offsets=None, nodes=used)
-        offsets[part] = outcome.offsets
-    return Outcome(verdict=Verdict.FITS, offsets=offsets, nodes=used)
+        limits = _Limits(nodes=nodes - done.nodes, work=work - done.work, stop=stop)
+        found = _restarts(subproblem(problem, part), capacity, limits, seed, options)
+        done = replace(found, nodes=done.nodes + found.nodes, work=done.work + found.work)
+        if found.offsets is None:
+            return done
+        offsets[part] = found.offsets
+    return replace(done, offsets=offsets)
 
 
-def components(problem: Problem) -> list[Int64]:
-    """Return the groups of buffers (of any size but 0) between the times that no buffer spans, in time order."""
-    some = np.flatnonzero(problem.size)
-    if len(some) == 0:
-        return []
-    some = some[np.argsort(problem.start[some], kind="stable")]
-    reached = np.maximum.accumulate(problem.end[some])
-    return np.split(some, 1 + np.flatnonzero(problem.start[some][1:] >= reached[:-1]))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Limits:
+    nodes: int
+    work: float
+    stop: Callable[[], bool]
 
 
 def sections(problem: Problem, *, maximal: bool = True) -> tuple[Int64, Int64, int]:
@@ -111,35 +113,34 @@ def sections(problem: Problem, *, maximal: bool = True) -> tuple[Int64, Int64, i
     return np.searchsorted(kept, first), np.searchsorted(kept, last), len(kept)
 
 
-def _restarts(
-    problem: Problem, capacity: int, nodes: int, seed: int, options: ExactOptions, stop: Callable[[], bool]
-) -> Outcome:
+def _restarts(problem: Problem, capacity: int, limits: _Limits, seed: int, options: ExactOptions) -> Outcome:
     first, last, count = sections(problem, maximal=options.maximal)
-    used, turn = 0, 0
-    orders = _Orders(problem, first, last, count, seed)
-    while used < nodes and not stop():
+    orders = _Orders(problem, first, last, count, seed, 6 if options.plain else 0)
+    nodes, work, turn = 0, 0.0, 0
+    while nodes < limits.nodes and work < limits.work and not limits.stop():
         order = orders.next()
-        model = build(first[order], last[order], problem.size[order], problem.fixed[order], count)
+        model = build(first[order], last[order], problem.size[order], problem.fixed[order])
         state = blank(model, count)
         turn += 1
-        limit = min(max(options.restart * (1 + turn // 50), 2 * len(problem)), nodes - used)
-        status, visited = kernels.search(model, state, _switches(options), capacity, limit)
-        used += visited
+        restart = min(max(options.restart * (1 + turn // 50), 2 * len(problem)), limits.nodes - nodes)
+        room = int(min(limits.work - work, ENDLESS))
+        status, visited = kernels.search(model, state, _switches(options), capacity, restart, room)
+        nodes, work = nodes + visited, work + float(state.work[0])
         if status == kernels.FOUND:
             offsets = np.empty(len(problem), np.int64)
             offsets[order] = state.offset
-            return Outcome(verdict=Verdict.FITS, offsets=offsets, nodes=used)
+            return Outcome(verdict=Verdict.FITS, offsets=offsets, nodes=nodes, work=work)
         if status == kernels.EXHAUSTED:
-            return Outcome(verdict=Verdict.NEVER, offsets=None, nodes=used)
+            return Outcome(verdict=Verdict.NEVER, offsets=None, nodes=nodes, work=work)
         if options.learn:
             orders.learn(state.failures)
-    return Outcome(verdict=Verdict.UNKNOWN, offsets=None, nodes=used)
+    return Outcome(verdict=Verdict.UNKNOWN, offsets=None, nodes=nodes, work=work)
 
 
 class _Orders:
     """The orders of the restarts: by live bytes without noise first, then drawn, half of them by learned weights."""
 
-    def __init__(self, problem: Problem, first: Int64, last: Int64, count: int, seed: int) -> None:
+    def __init__(self, problem: Problem, first: Int64, last: Int64, count: int, seed: int, plain: int) -> None:
         self.first, self.last = first, last
         duration = (problem.end - problem.start).astype(np.float64)
         size = problem.size.astype(np.float64)
@@ -151,13 +152,14 @@ class _Orders:
         self.learned = np.zeros(count)
         self.random = np.random.default_rng(seed)
         self.turn = 0
+        self.plain = plain
 
     def next(self) -> Int64:
         """Return the buffers in the next order, first placed first."""
         turn, self.turn = self.turn, self.turn + 1
         base = self.base[turn % 3]
         weight = self._over(self.learned if turn // 6 % 2 else self.live, highest=turn // 3 % 2 == 0)
-        power, spread = (WIDE, 0.0) if turn < 6 else (POWERS[self.random.integers(len(POWERS))], NOISE)
+        power, spread = (WIDE, 0.0) if turn < self.plain else (POWERS[self.random.integers(len(POWERS))], NOISE)
         noise = self.random.normal(0.0, spread, len(base)) if spread else 0.0
         key = power * np.log(weight + 1e-9) + np.log(base) + noise
         return np.argsort(-key, kind="stable").astype(np.int64)
@@ -175,9 +177,8 @@ class _Orders:
         self.learned += failures / max(1, int(failures.sum()))
 
 
-def build(first: Int64, last: Int64, size: Int64, fixed: Int64, count: int) -> kernels.Model:
+def build(first: Int64, last: Int64, size: Int64, fixed: Int64) -> kernels.Model:
     """Return the search's model of buffers that are in rank order already."""
-    first_member, member = kernels.members(first, last, count)
     first_neighbor, neighbor = kernels.neighbors(first, last)
     return kernels.Model(
         start=first,
@@ -185,8 +186,6 @@ def build(first: Int64, last: Int64, size: Int64, fixed: Int64, count: int) -> k
         size=size,
         fixed=fixed,
         twin=_twins(first, last, np.where(fixed == FREE, size, -1 - np.arange(len(size)))),
-        first_member=first_member,
-        member=member,
         first_neighbor=first_neighbor,
         neighbor=neighbor,
         obstacle=np.flatnonzero(fixed != FREE),
@@ -206,22 +205,19 @@ def _twins(first: Int64, last: Int64, size: Int64) -> Int64:
 def blank(model: kernels.Model, count: int) -> kernels.State:
     """Return the state of a search that has placed nothing."""
     n = len(model.size)
-    left = np.zeros(count + 1, np.int64)
-    np.add.at(left, model.start, model.size)
-    np.add.at(left, model.end, -model.size)
     ring = np.arange(n + 1)
     return kernels.State(
         offset=np.zeros(n, np.int64),
         placed=np.zeros(n, np.int64),
         floor=np.zeros(n, np.int64),
         bound=np.zeros(n, np.int64),
-        left=np.cumsum(left)[:count],
+        by_bound=np.arange(n),
+        stack=np.zeros(count, np.int64),
         failures=np.zeros(count, np.int64),
         link=np.roll(ring, -1),
         back=np.roll(ring, 1),
         trail=np.zeros(2 * len(model.neighbor) + 2, np.int64),
-        keys=np.zeros(n, np.int64),
-        sizes=np.zeros(n, np.int64),
+        work=np.full(1, 4 * n * n, np.int64),
     )
 
 
@@ -230,7 +226,6 @@ def _switches(options: ExactOptions) -> kernels.Switches:
         dominance=options.dominance,
         support=options.support,
         sections=options.sections,
-        packing=options.packing,
         twins=options.twins,
         dynamic=options.dynamic,
     )

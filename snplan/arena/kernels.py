@@ -17,6 +17,9 @@ from snplan.arena.jit import kernel
 from snplan.arena.problem import Int64
 
 HUGE = 1 << 62
+
+# Estimated nanoseconds: of a node, of each buffer unplaced there, of each entry of a list that is walked.
+NODE, UNPLACED, ENTRY = 200, 8, 1
 FOUND, EXHAUSTED, STOPPED = 1, 0, 2
 
 
@@ -28,8 +31,6 @@ class Model(NamedTuple):
     size: Int64
     fixed: Int64  # offset, or -1
     twin: Int64  # the buffer of the rank before with the same interval and size, or -1
-    first_member: Int64  # by section, into `member`
-    member: Int64
     first_neighbor: Int64  # by buffer, into `neighbor`
     neighbor: Int64
     obstacle: Int64  # the buffers with a fixed offset
@@ -42,13 +43,13 @@ class State(NamedTuple):
     placed: Int64
     floor: Int64
     bound: Int64  # lowest offset that is still possible, refreshed at every node
-    left: Int64  # per section: bytes of its unplaced buffers
+    by_bound: Int64  # the buffers by bound, as last sorted
+    stack: Int64  # per section: where its unplaced buffers end at the lowest
     failures: Int64  # per section: how often it ended a branch
     link: Int64
     back: Int64
     trail: Int64  # pairs (buffer, its floor before)
-    keys: Int64  # room for a sort
-    sizes: Int64
+    work: Int64  # one number: estimated nanoseconds
 
 
 class Switches(NamedTuple):
@@ -57,25 +58,8 @@ class Switches(NamedTuple):
     dominance: bool
     support: bool
     sections: bool
-    packing: bool
     twins: bool
     dynamic: bool
-
-
-@kernel
-def members(start: Int64, end: Int64, count: int) -> tuple[Int64, Int64]:
-    """Return `(first, member)`: the buffers live in section `k` are `member[first[k] : first[k + 1]]`."""
-    first = np.zeros(count + 1, np.int64)
-    for i in range(len(start)):
-        first[start[i] + 1 : end[i] + 1] += 1
-    first = np.cumsum(first)
-    free = first[:-1].copy()
-    member = np.empty(first[-1], np.int64)
-    for i in range(len(start)):
-        for section in range(start[i], end[i]):
-            member[free[section]] = i
-            free[section] += 1
-    return first, member
 
 
 @kernel
@@ -96,7 +80,7 @@ def neighbors(start: Int64, end: Int64) -> tuple[Int64, Int64]:
 
 
 @kernel
-def search(model: Model, state: State, switches: Switches, capacity: int, limit: int) -> tuple[int, int]:
+def search(model: Model, state: State, switches: Switches, capacity: int, limit: int, room: int) -> tuple[int, int]:
     """Return `(FOUND | EXHAUSTED | STOPPED, nodes)`; when found, `state.offset` holds the offsets.
 
     Depth first, without recursion: `chosen[d]` is the buffer placed at depth `d`; the next branch there is the next
@@ -114,8 +98,9 @@ def search(model: Model, state: State, switches: Switches, capacity: int, limit:
             nodes += 1
             if depth == n:
                 return FOUND, nodes
-            if nodes > limit:
+            if nodes > limit or state.work[0] > room:
                 return STOPPED, nodes
+            state.work[0] += NODE + UNPLACED * (n - depth)
             ceiling[depth] = _examine(model, state, switches, capacity, last_offset, last)
         pick = _next_branch(model, state, switches, ceiling[depth], chosen[depth], last_offset, last)
         if pick >= 0:
@@ -127,7 +112,7 @@ def search(model: Model, state: State, switches: Switches, capacity: int, limit:
             depth -= 1
             if depth < 0:
                 return EXHAUSTED, nodes
-            _take(model, state, chosen[depth], marks[depth], marks[depth + 1])
+            _take(state, chosen[depth], marks[depth], marks[depth + 1])
 
 
 @kernel
@@ -160,8 +145,9 @@ def _examine(model: Model, state: State, switches: Switches, capacity: int, last
         return 0
     if switches.support:
         _support(model, state, last_offset, last)
-    highest = _highest(model.size, state.bound, state.link, capacity)
-    if highest < 0 or (switches.sections and not _sections_fit(model, state, capacity, highest, switches.packing)):
+    if not _each_fits(model.size, state.bound, state.link, capacity):
+        return 0
+    if switches.sections and not _sections_fit(model, state, capacity):
         return 0
     return ceiling if switches.dominance else HUGE
 
@@ -193,6 +179,7 @@ def _support(model: Model, state: State, last_offset: int, last: int) -> None:
     while i < len(size):
         if fixed[i] < 0 and _is_before(floor[i], i, last_offset, last):
             lowest = HUGE
+            state.work[0] += ENTRY * (first[i + 1] - first[i])
             for k in range(first[i], first[i + 1]):
                 j = neighbor[k]
                 if not placed[j] and bound[j] + size[j] < lowest:
@@ -202,64 +189,55 @@ def _support(model: Model, state: State, last_offset: int, last: int) -> None:
 
 
 @kernel
-def _highest(size: Int64, bound: Int64, link: Int64, capacity: int) -> int:
-    """Return the highest bound of an unplaced buffer, or -1 when one does not fit above its bound."""
-    highest = 0
+def _each_fits(size: Int64, bound: Int64, link: Int64, capacity: int) -> bool:
+    """Return whether every unplaced buffer fits above its bound."""
     i = link[len(size)]
     while i < len(size):
         if bound[i] + size[i] > capacity:
-            return -1
-        highest = max(highest, bound[i])
+            return False
         i = link[i]
-    return highest
-
-
-@kernel
-def _sections_fit(model: Model, state: State, capacity: int, highest: int, packing: bool) -> bool:
-    """Return whether every section can hold what is left of it; only those that could fail are looked at."""
-    left, first, member = state.left, model.first_member, model.member
-    for section in range(len(left)):
-        if left[section] > 0 and highest + left[section] > capacity:
-            inside = member[first[section] : first[section + 1]]
-            if not _section_fits(inside, model.size, state, left[section], capacity, packing):
-                state.failures[section] += 1
-                return False
     return True
 
 
 @kernel
-def _section_fits(inside: Int64, size: Int64, state: State, left: int, capacity: int, packing: bool) -> bool:
-    """Return whether the unplaced buffers of a section, one on the other and none below its bound, end in time.
+def _sections_fit(model: Model, state: State, capacity: int) -> bool:
+    """Return whether the unplaced buffers of every section, one on the other and none below its bound, end in time.
 
-    One on the other in the order of their bounds is the lowest they can end (one machine, release dates).
+    One on the other in the order of their bounds is the lowest they can end (one machine, release dates). One sweep
+    over all buffers in that order stacks them in all their sections at once.
     """
-    placed, bound, keys, sizes = state.placed, state.bound, state.keys, state.sizes
-    count, lowest, highest = 0, HUGE, 0
-    for i in inside:
+    size, bound, placed, by_bound, stack = model.size, state.bound, state.placed, state.by_bound, state.stack
+    _sort(by_bound, bound)
+    stack[:] = 0
+    looks = 0
+    for i in by_bound:
         if not placed[i]:
-            keys[count], sizes[count] = bound[i], size[i]
-            lowest, highest = min(lowest, bound[i]), max(highest, bound[i])
-            count += 1
-    if lowest + left > capacity:
-        return False
-    if highest + left <= capacity or not packing:
-        return True
-    return _stacked(keys, sizes, count) <= capacity
+            looks += model.end[i] - model.start[i]
+            _add(stack[model.start[i] : model.end[i]], bound[i], size[i])
+    state.work[0] += ENTRY * looks
+    fits = True
+    for section in range(len(stack)):
+        if stack[section] > capacity:
+            state.failures[section] += 1
+            fits = False
+    return fits
 
 
 @kernel
-def _stacked(keys: Int64, sizes: Int64, count: int) -> int:
-    """Return where blocks of these sizes end that stand on one another, none below its key (sorts both in place)."""
-    end = 0
-    for k in range(count):
-        key, size, at = keys[k], sizes[k], k
-        while at > 0 and keys[at - 1] > key:
-            keys[at], sizes[at] = keys[at - 1], sizes[at - 1]
+def _sort(order: Int64, key: Int64) -> None:
+    """Sort an order that is nearly sorted already."""
+    for k in range(1, len(order)):
+        i, at = order[k], k
+        while at > 0 and key[order[at - 1]] > key[i]:
+            order[at] = order[at - 1]
             at -= 1
-        keys[at], sizes[at] = key, size
-    for k in range(count):
-        end = max(end, keys[k]) + sizes[k]
-    return end
+        order[at] = i
+
+
+@kernel
+def _add(stack: Int64, bound: int, size: int) -> None:
+    for k in range(len(stack)):
+        stack[k] = max(stack[k], bound) + size
 
 
 @kernel
@@ -293,13 +271,12 @@ def _next_branch(
 @kernel
 def _put(model: Model, state: State, i: int, mark: int) -> int:
     """Place a buffer, raise the floors of its neighbors, and return the new end of the trail."""
-    placed, floor, trail, neighbor, left = state.placed, state.floor, state.trail, model.neighbor, state.left
+    placed, floor, trail, neighbor = state.placed, state.floor, state.trail, model.neighbor
     state.offset[i] = model.fixed[i] if model.fixed[i] >= 0 else floor[i]
     top = state.offset[i] + model.size[i]
     placed[i] = 1
     state.link[state.back[i]], state.back[state.link[i]] = state.link[i], state.back[i]
-    for section in range(model.start[i], model.end[i]):
-        left[section] -= model.size[i]
+    state.work[0] += 2 * ENTRY * (model.first_neighbor[i + 1] - model.first_neighbor[i])
     for k in range(model.first_neighbor[i], model.first_neighbor[i + 1]):
         j = neighbor[k]
         if not placed[j] and floor[j] < top:
@@ -310,12 +287,10 @@ def _put(model: Model, state: State, i: int, mark: int) -> int:
 
 
 @kernel
-def _take(model: Model, state: State, i: int, mark: int, end: int) -> None:
+def _take(state: State, i: int, mark: int, end: int) -> None:
     """Undo `_put`, whose trail is `mark .. end`."""
-    floor, trail, left = state.floor, state.trail, state.left
+    floor, trail = state.floor, state.trail
     for k in range(mark, end, 2):
         floor[trail[k]] = trail[k + 1]
-    for section in range(model.start[i], model.end[i]):
-        left[section] += model.size[i]
     state.link[state.back[i]], state.back[state.link[i]] = i, i
     state.placed[i] = 0

@@ -6,19 +6,12 @@ measured, so that the same call gives the same offsets on every machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 import numpy as np
 
-from snplan.arena.effort import Clock, Effort, effort_of, greedy_work
-from snplan.arena.heuristics import FEW, ORDERS, place_compiled, place_interpreted
-from snplan.arena.problem import FREE, Int64, Problem, Solution, height_of, lower_bound, subproblem, validate
-
-ROUNDS = 200  # of local search, from each of the best greedy orders
-STARTS = 3
-LEAST = 1e8  # nanoseconds of work for the greedy orders, however little time there is
-PATIENCE = 10  # rounds before compiled code is worth its loading for a small problem, too
+from snplan.arena.effort import Clock, Effort, effort_of
+from snplan.arena.portfolio import local_search, portfolio
+from snplan.arena.problem import FREE, Problem, Solution, height_of, lower_bound, subproblem, validate
+from snplan.arena.split import split
 
 
 def assign(
@@ -35,30 +28,35 @@ def assign(
     lower bound nothing fits, and the first placement is returned. With a `clock` a search far over its time ends too.
     Raises ValueError when two fixed buffers overlap.
     """
-    if len(problem) == 0:
-        return Solution(offsets=problem.fixed, height=0, bound=0)
     _check_fixed(problem)
+    offsets, parts = split(problem)
     bound = lower_bound(problem)
     goal = bound if capacity is None else capacity
     effort = effort_of(time_limit, clock)
-    placements = _portfolio(problem, goal, bound, effort)
+    for part in sorted(parts, key=lambda part: part.bound, reverse=True):
+        share = effort.lend(1 if len(parts) == 1 else 1 / 2)
+        found = _solve(part.problem, goal - part.base, bisect=capacity is None, effort=share, seed=seed)
+        effort.take_back(share)
+        offsets[part.indices] = part.base + found.offsets
+        bound = max(bound, part.base + found.bound)
+        goal = max(goal, part.base + found.height) if capacity is None else goal
+    return Solution(offsets=offsets, height=height_of(problem, offsets), bound=bound)
+
+
+def _solve(problem: Problem, goal: int, *, bisect: bool, effort: Effort, seed: int) -> Solution:
+    """Return the lowest placement found of a part, which ends at the goal."""
+    bound = lower_bound(problem)
+    placements = portfolio(problem, goal, effort)
     best = placements[0]
     if best.height > goal >= bound and not effort.over():
-        best = _local(problem, placements, goal, effort.lend(1 / 3))
+        share = effort.lend(1 / 5)
+        best = local_search(problem, placements, goal, share)
+        effort.take_back(share)
     if best.height > goal >= bound and not effort.over():
         from snplan.arena.closing import close_gap
 
-        return close_gap(
-            problem, best.offsets, bound=bound, goal=goal, bisect=capacity is None, effort=effort, seed=seed
-        )
+        return close_gap(problem, best.offsets, bound=bound, goal=goal, bisect=bisect, effort=effort, seed=seed)
     return Solution(offsets=best.offsets, height=best.height, bound=bound)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Placement:
-    offsets: Int64
-    height: int
-    order: Int64
 
 
 def _check_fixed(problem: Problem) -> None:
@@ -68,52 +66,3 @@ def _check_fixed(problem: Problem) -> None:
     message = validate(subproblem(problem, at), problem.fixed[at])
     if message is not None:
         raise ValueError(f"fixed buffers {at.tolist()}, counted from 0 among themselves: {message}")
-
-
-def _portfolio(problem: Problem, goal: int, bound: int, effort: Effort) -> list[_Placement]:
-    """Return greedy placements, lowest first: up to one at the goal; only one where the goal is out of reach."""
-    placements: list[_Placement] = []
-    work, enough = greedy_work(problem), effort.left - max(effort.left / 2, LEAST)
-    for order, smallest_gap in _greedy_orders(problem):
-        placements.append(_placed(problem, order, smallest_gap=smallest_gap))
-        effort.spend(work)
-        if placements[-1].height <= goal or goal < bound or (len(problem) > FEW and effort.left < enough):
-            break
-    return sorted(placements, key=lambda placement: placement.height)
-
-
-def _greedy_orders(problem: Problem) -> Iterator[tuple[Int64, bool]]:
-    for order in ORDERS:
-        rank = order.rank(problem)
-        yield rank, False
-        yield rank, True
-
-
-def _placed(problem: Problem, order: Int64, *, smallest_gap: bool = False, compiled: bool = False) -> _Placement:
-    place = place_compiled if compiled or len(problem) > FEW else place_interpreted
-    offsets = place(problem, order, smallest_gap=smallest_gap)
-    return _Placement(offsets=offsets, height=height_of(problem, offsets), order=order)
-
-
-def _local(problem: Problem, placements: list[_Placement], goal: int, effort: Effort) -> _Placement:
-    """Return the lowest placement of local searches from the best of these."""
-    best, work = placements[0], greedy_work(problem)
-    for start in placements[:STARTS]:
-        for found in _raise_peaks(problem, start, goal):
-            effort.spend(work)
-            if found.height < best.height:
-                best = found
-            if best.height <= goal or effort.over():
-                return best
-    return best
-
-
-def _raise_peaks(problem: Problem, start: _Placement, goal: int) -> Iterator[_Placement]:
-    """Return placements, each after the buffers that reached above the goal have moved to half their place in order."""
-    current = start
-    for turn in range(ROUNDS):
-        over = (current.offsets + problem.size)[current.order] > goal
-        place = np.arange(len(problem), dtype=np.float64)
-        place[over] = place[over] / 2 - 0.25
-        current = _placed(problem, current.order[np.argsort(place, kind="stable")], compiled=turn >= PATIENCE)
-        yield current

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from functools import cache
-from itertools import pairwise, product
+from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from property.problems import fixed_problems, lowest_height, problems, random_problem
 
-from snplan.arena.exact import ExactOptions, Verdict, blank, build, components, decide, sections
+from snplan.arena.exact import ExactOptions, Verdict, blank, build, decide, sections
 from snplan.arena.problem import FREE, Int64, Problem, height_of, lower_bound, make_problem, validate
 
 NODES = 20_000
@@ -52,7 +52,7 @@ def test_short_restarts_change_nothing_either() -> None:
         check_against_brute_force(ExactOptions(restart=1, learn=learn))
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(problems(most=6, longest=6, largest=4))
 def test_random_problems_against_brute_force(problem: Problem) -> None:
     height = lowest_height(problem)
@@ -61,7 +61,7 @@ def test_random_problems_against_brute_force(problem: Problem) -> None:
         assert decide(problem, height - 1, nodes=NODES).verdict is Verdict.NEVER
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(fixed_problems(most=6))
 def test_fixed_problems_against_brute_force(problem: Problem) -> None:
     height = lowest_height(problem)
@@ -72,7 +72,7 @@ def test_fixed_problems_against_brute_force(problem: Problem) -> None:
         assert decide(problem, height - 1, nodes=NODES).verdict is Verdict.NEVER
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(problems(most=25))
 def test_what_fits_is_a_placement_within_the_capacity(problem: Problem) -> None:
     capacity = lower_bound(problem) + 2
@@ -127,20 +127,6 @@ def test_nodes_are_a_limit() -> None:
     assert found.nodes <= 500
 
 
-def test_components_are_cut_where_no_buffer_spans() -> None:
-    problem = make_problem([(4, 6), (0, 2), (1, 4), (5, 7), (9, 10), (7, 8)], [1, 1, 1, 1, 1, 0])
-    assert [part.tolist() for part in components(problem)] == [[1, 2], [0, 3], [4]]
-    assert components(make_problem([(0, 1)], [0])) == []
-
-
-@given(problems())
-def test_components_hold_every_buffer_and_share_no_time(problem: Problem) -> None:
-    parts = components(problem)
-    assert sorted(i for part in parts for i in part.tolist()) == np.flatnonzero(problem.size).tolist()
-    for before, after in pairwise(parts):
-        assert problem.end[before].max() <= problem.start[after].min()
-
-
 def test_maximal_sections() -> None:
     # Sections by time: {0}, {0 1}, {1}, {1 2}, {2}; only {0 1} and {1 2} are in no other.
     problem = make_problem([(0, 3), (1, 5), (4, 7)], [1, 1, 1])
@@ -173,10 +159,8 @@ def ints(*values: int) -> Int64:
     return np.array(values, np.int64)
 
 
-def test_the_model_lists_members_neighbors_and_twins() -> None:
-    model = build(ints(0, 1, 0, 0), ints(2, 2, 1, 2), ints(4, 3, 4, 4), ints(FREE, FREE, FREE, FREE), 2)
-    assert model.first_member.tolist() == [0, 3, 6]
-    assert model.member.tolist() == [0, 2, 3, 0, 1, 3]
+def test_the_model_lists_neighbors_and_twins() -> None:
+    model = build(ints(0, 1, 0, 0), ints(2, 2, 1, 2), ints(4, 3, 4, 4), ints(FREE, FREE, FREE, FREE))
     assert model.first_neighbor.tolist() == [0, 3, 5, 7, 10]
     assert model.neighbor.tolist() == [1, 2, 3, 0, 3, 0, 3, 0, 1, 2]
     assert model.twin.tolist() == [-1, -1, -1, 0]
@@ -184,19 +168,21 @@ def test_the_model_lists_members_neighbors_and_twins() -> None:
 
 
 def test_fixed_buffers_are_nobody_s_twins() -> None:
-    model = build(ints(0, 0, 0), ints(1, 1, 1), ints(4, 4, 4), ints(8, FREE, 0), 1)
+    model = build(ints(0, 0, 0), ints(1, 1, 1), ints(4, 4, 4), ints(8, FREE, 0))
     assert model.twin.tolist() == [-1, -1, -1]
     assert model.obstacle.tolist() == [0, 2]
 
 
-def test_the_first_state_has_everything_left() -> None:
-    model = build(ints(0, 1), ints(2, 2), ints(4, 3), ints(FREE, FREE), 2)
+def test_the_first_state_has_placed_nothing() -> None:
+    model = build(ints(0, 1), ints(2, 2), ints(4, 3), ints(FREE, FREE))
     state = blank(model, 2)
-    assert state.left.tolist() == [4, 7]
+    assert state.stack.tolist() == [0, 0]
+    assert state.by_bound.tolist() == [0, 1]
+    assert state.placed.tolist() == [0, 0]
     assert state.link.tolist() == [1, 2, 0]
     assert state.back.tolist() == [2, 0, 1]
 
 
 def test_options_are_values() -> None:
     assert replace(ExactOptions(), twins=False) == ExactOptions(twins=False)
-    assert set(SWITCHES) >= {"dominance", "support", "sections", "packing", "twins", "dynamic", "decompose", "maximal"}
+    assert set(SWITCHES) >= {"dominance", "support", "sections", "twins", "dynamic", "decompose", "maximal"}

@@ -88,9 +88,7 @@ def test_subproblem_keeps_the_given_order() -> None:
         ([0, 0], [1, 1], [1, 1], [-2, FREE], "buffer 0 has a negative fixed offset of -2 bytes"),
     ],
 )
-def test_malformed_problems(
-    start: list[int], end: list[int], size: list[int], fixed: list[int], message: str
-) -> None:
+def test_malformed_problems(start: list[int], end: list[int], size: list[int], fixed: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Problem(start=np.array(start), end=np.array(end), size=np.array(size), fixed=np.array(fixed))
 
@@ -139,8 +137,7 @@ def test_overlaps_are_found_like_pair_by_pair(problem: Problem) -> None:
         for j in range(i)
         if problem.start[i] < problem.end[j]
         and problem.start[j] < problem.end[i]
-        and offsets[i] < offsets[j] + problem.size[j]
-        and offsets[j] < offsets[i] + problem.size[i]
+        and max(offsets[i], offsets[j]) < min(offsets[i] + problem.size[i], offsets[j] + problem.size[j])
     ]
     loose = Problem(start=problem.start, end=problem.end, size=problem.size)
     assert (validate(loose, offsets) is not None) == bool(pairs)

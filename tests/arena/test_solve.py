@@ -84,7 +84,7 @@ def test_a_capacity_is_met_and_then_enough() -> None:
     assert loose.height <= 3 * lower_bound(problem)
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(problems(most=6, longest=6, largest=4))
 def test_as_low_as_brute_force(problem: Problem) -> None:
     solution = assign(problem, time_limit=SOME)
@@ -93,7 +93,7 @@ def test_as_low_as_brute_force(problem: Problem) -> None:
     assert solution.optimal
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(fixed_problems(most=6))
 def test_as_low_as_brute_force_around_fixed_buffers(problem: Problem) -> None:
     solution = assign(problem, time_limit=SOME)
@@ -101,14 +101,14 @@ def test_as_low_as_brute_force_around_fixed_buffers(problem: Problem) -> None:
     assert solution.height == lowest_height(problem)
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(fixed_problems(), st.integers(0, 40))
 def test_every_result_is_a_placement(problem: Problem, capacity: int) -> None:
     check(problem, assign(problem, time_limit=SOME))
     check(problem, assign(problem, time_limit=SOME, capacity=capacity))
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(problems(granule=512))
 def test_offsets_keep_the_granule(problem: Problem) -> None:
     solution = assign(problem, time_limit=SOME)
@@ -116,7 +116,7 @@ def test_offsets_keep_the_granule(problem: Problem) -> None:
     assert solution.bound % 512 == 0
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(problems(most=40))
 def test_equal_calls_give_equal_offsets(problem: Problem) -> None:
     first, again = (assign(problem, time_limit=SOME, seed=1) for _ in range(2))

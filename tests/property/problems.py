@@ -67,4 +67,5 @@ def _fits(problem: Problem, height: int, offsets: list[int]) -> bool:
 
 def _collide(problem: Problem, i: int, at_i: int, j: int, at_j: int) -> bool:
     in_time = problem.start[i] < problem.end[j] and problem.start[j] < problem.end[i]
-    return bool(in_time and at_i < at_j + problem.size[j] and at_j < at_i + problem.size[i])
+    top = min(at_i + problem.size[i], at_j + problem.size[j])
+    return bool(in_time and max(at_i, at_j) < top)
