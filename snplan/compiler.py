@@ -33,6 +33,7 @@ from snplan.units import format_bytes, round_up
 
 if TYPE_CHECKING:
     from snplan.cost.device import Precision
+    from snplan.frontend.load import LoadedModel
 
 Progress = Callable[[str, "float | None"], None]
 
@@ -126,7 +127,9 @@ def compile_model(
     return plan_prepared(prepared, options, progress=progress, interrupted=interrupted)
 
 
-def prepare(source: Path, options: CompileOptions, *, progress: Progress = lambda what, share: None) -> Prepared:
+def prepare(
+    source: Path | LoadedModel, options: CompileOptions, *, progress: Progress = lambda what, share: None
+) -> Prepared:
     """The model's step with costs; budgets and strategies in `options` play no part. Raises UsageError, ModelError."""
     clock = _Clock(progress)
     device = load_device(options.device)
@@ -189,10 +192,10 @@ def plan_prepared(
     return CompileResult(plan=plan, report=_report(plan, prepared, chosen, seconds))
 
 
-def _imported(source: Path, options: CompileOptions) -> tuple[ModelRef, Forward]:
+def _imported(source: Path | LoadedModel, options: CompileOptions) -> tuple[ModelRef, Forward]:
     from snplan.frontend import import_model, load_model
 
-    loaded = load_model(source)
+    loaded = load_model(source) if isinstance(source, Path) else source
     forward = import_model(
         loaded,
         batch=options.batch,
