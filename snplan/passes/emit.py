@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from snplan.passes.hazards import COMPUTE, D2H, H2D, Clocks, Marks, Memory, merge
+from snplan.passes.hazards import COMPUTE, D2H, H2D, NONE, Clocks, Marks, Memory, merge
 from snplan.passes.layout import Copy, Layout, by_position
 from snplan.plan.model import (
     Action,
@@ -58,6 +58,8 @@ class _Emitter:
         self.device, self.host, self.clocks = Memory(), Memory(), Clocks()
         self.body = Body()
         self.live = self.peak = 0
+        self.ran = -1
+        self.sent: dict[int, int] = {}
 
     def name(self, value: int) -> str:
         return self.names[self.schedule.values[value].tensor]
@@ -86,9 +88,13 @@ class _Emitter:
         low = self.slots[slot].offset
         self.host.end(slot, low, low + self.slots[slot].size)
 
+    def pace(self) -> Marks:
+        """What every copy waits for: the op ahead of it where the layout paces copies."""
+        return (self.ran, -1, -1) if self.layout.paced else NONE
+
     def prefetch(self, copy: Copy) -> None:
         slot, action = self.slot_of[copy.value], len(self.body.actions)
-        wait = merge(self.host.read(slot), self.device.write(copy.buffer))
+        wait = merge(self.pace(), merge(self.host.read(slot), self.device.write(copy.buffer)))
         after = self.clocks.order(action, H2D, wait)
         self.host.note(slot, H2D, action, write=False)
         self.device.note(copy.buffer, H2D, action, write=True)
@@ -96,7 +102,8 @@ class _Emitter:
 
     def offload(self, copy: Copy) -> None:
         slot, action = self.slot_of[copy.value], len(self.body.actions)
-        wait = merge(self.host.write(slot), self.device.read(copy.buffer))
+        self.sent[copy.value] = action
+        wait = merge(self.pace(), merge(self.host.write(slot), self.device.read(copy.buffer)))
         after = self.clocks.order(action, D2H, wait)
         self.host.note(slot, D2H, action, write=True)
         self.device.note(copy.buffer, D2H, action, write=False)
@@ -115,7 +122,7 @@ class _Emitter:
         layout, schedule = self.layout, self.schedule
         reads = [(v, layout.buffer_at(v, position)) for v in schedule.reads[position]]
         writes = [(v, layout.buffer_at(v, position)) for v in schedule.writes[position]]
-        wait: Marks = (-1, -1, -1)
+        wait: Marks = (-1, max((self.sent[v] for v in layout.waits.get(position, ())), default=-1), -1)
         self.algorithm(position)
         if position in layout.workspace:
             wait = merge(wait, self.device.write(layout.workspace[position]))
@@ -123,7 +130,7 @@ class _Emitter:
             wait = merge(wait, self.device.read(buffer))
         for _, buffer in writes:
             wait = merge(wait, self.device.write(buffer))
-        action = len(self.body.actions)
+        action = self.ran = len(self.body.actions)
         after = self.clocks.order(action, COMPUTE, wait)
         if position in layout.workspace:
             self.device.note(layout.workspace[position], COMPUTE, action, write=True)

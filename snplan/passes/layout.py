@@ -44,6 +44,9 @@ class Layout:
 
     `workspace` gives the workspace buffer of positions that have one; `buffer_at` the buffer of a value at a position
     where it is read or written; `offloads` and `prefetches` are in issue order by position.
+
+    A strategy that copies at fixed moments says so: `waits` gives positions whose op waits for offloads of values, and
+    with `paced` no copy starts before the op ahead of it in issue order has ended.
     """
 
     residency: Residency
@@ -53,6 +56,8 @@ class Layout:
     stays: list[list[Stay]] = field(default_factory=list)
     stay_buffer: list[list[int]] = field(default_factory=list)
     workspace: dict[int, int] = field(default_factory=dict)
+    waits: dict[int, list[int]] = field(default_factory=dict)
+    paced: bool = False
 
     def buffer_at(self, value: int, position: int) -> int:
         """Buffer that holds `value` at `position`."""
@@ -81,16 +86,16 @@ def make_layout(residency: Residency, budget: int, copy_us: Callable[[int], int]
     """
     layout = Layout(residency=residency)
     layout.stays = [residency.stays(value) for value in range(len(residency.events))]
-    _share_buffers(layout)
-    _upgrade_engines(residency, budget)
-    _add_workspaces(layout)
+    share_buffers(layout)
+    upgrade_engines(residency, budget)
+    add_workspaces(layout)
     live = residency.live.copy()
     _plan_offloads(layout, live, budget, copy_us)
     _plan_prefetches(layout, live, budget, copy_us)
     return layout
 
 
-def _share_buffers(layout: Layout) -> None:
+def share_buffers(layout: Layout) -> None:
     """Give every stay a buffer; in-place pairs of stays share one."""
     residency = layout.residency
     source_of = {written: (read, p) for p, pairs in enumerate(residency.joins) for written, read in pairs}
@@ -110,7 +115,7 @@ def _share_buffers(layout: Layout) -> None:
         layout.stay_buffer[value][index] = buffer
 
 
-def _upgrade_engines(residency: Residency, budget: int) -> None:
+def upgrade_engines(residency: Residency, budget: int) -> None:
     """The fastest engine of each op whose workspace fits the free bytes of all its executions."""
     engines = residency.schedule.step.engines
     for op, positions in positions_of_ops(residency).items():
@@ -122,7 +127,7 @@ def _upgrade_engines(residency: Residency, budget: int) -> None:
         residency.set_engine(op, best, positions)
 
 
-def _add_workspaces(layout: Layout) -> None:
+def add_workspaces(layout: Layout) -> None:
     """A buffer for the workspace of each execution that has one."""
     for position in range(layout.residency.schedule.end):
         size = layout.residency.workspace(position)
@@ -144,10 +149,10 @@ def _plan_offloads(layout: Layout, live: Live, budget: int, copy_us: Callable[[i
         buffer = layout.stay_buffer[value][0]
         layout.offloads.append(Copy(value=value, buffer=buffer, position=birth))
         if layout.buffers[buffer].stop == layout.stays[value][0].stop + 1:
-            _hold(layout, buffer, bisect_left(time, free_at), live, budget)
+            hold(layout, buffer, bisect_left(time, free_at), live, budget)
 
 
-def _hold(layout: Layout, buffer: int, until: int, live: Live, budget: int) -> None:
+def hold(layout: Layout, buffer: int, until: int, live: Live, budget: int) -> None:
     """Keep `buffer` live up to position `until` (exclusive) as far as memory allows."""
     held = layout.buffers[buffer]
     until = min(until, layout.residency.schedule.end)
@@ -179,7 +184,7 @@ def _plan_prefetches(layout: Layout, live: Live, budget: int, copy_us: Callable[
         buffer = layout.stay_buffer[value][index]
         earliest = _earliest(layout, value, index)
         position = max(earliest, bisect_right(time, deadline, hi=start + 1) - 1, 0)
-        position = _reach_back(layout, buffer, position, live, budget)
+        position = reach_back(layout, buffer, position, live, budget)
         layout.prefetches.append(Copy(value=value, buffer=buffer, position=position))
     layout.prefetches.sort(key=lambda copy: copy.position)
 
@@ -209,7 +214,7 @@ def _earliest(layout: Layout, value: int, index: int) -> int:
     return layout.buffers[layout.stay_buffer[value][index - 1]].stop
 
 
-def _reach_back(layout: Layout, buffer: int, position: int, live: Live, budget: int) -> int:
+def reach_back(layout: Layout, buffer: int, position: int, live: Live, budget: int) -> int:
     """Begin `buffer` at `position` or as soon after it as memory allows; the position where it now begins."""
     fetched = layout.buffers[buffer]
     if position >= fetched.start:
