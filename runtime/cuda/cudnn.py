@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from snplan.codegen.operand import Operand
@@ -68,7 +68,7 @@ class Cudnn:
         self.mode = mode
         self.handle = self.library.create_handle()
         self.library.set_stream(handle=self.handle, stream=stream.handle)
-        self._engines: dict[Convolution, tuple[EngineRef, ...]] = {}
+        self._engines: dict[tuple[Convolution, Mode], tuple[EngineRef, ...]] = {}
 
     @property
     def version(self) -> str:
@@ -76,22 +76,25 @@ class Cudnn:
         number = int(self.library.backend_version())
         return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
-    def engines(self, problem: Convolution) -> tuple[EngineRef, ...]:
+    def engines(self, problem: Convolution, *, steady: bool = False) -> tuple[EngineRef, ...]:
         """Engines offered for a problem, the best by cuDNN's own judgement first.
 
-        Raises RunError (SNP-R055) where there is none, with shape, type, order, groups and dilations.
+        With `steady` those that may give other bits in another run cannot be built. Raises RunError (SNP-R055) where
+        there is none, with shape, type, order, groups and dilations.
         """
-        if problem not in self._engines:
+        mode = replace(self.mode, deterministic=steady or self.mode.deterministic)
+        key = problem, mode
+        if key not in self._engines:
             _check_size(problem)
-            self._engines[problem] = tuple(self._listed(problem))
-        if not self._engines[problem]:
+            self._engines[key] = tuple(self._listed(problem, mode))
+        if not self._engines[key]:
             raise _unsupported(problem, f"cuDNN {self.version} has no engine for it")
-        return self._engines[problem]
+        return self._engines[key]
 
-    def _listed(self, problem: Convolution) -> list[EngineRef]:
-        graphs = [ConvolutionGraph(self, problem, self.mode, separate_bias=False)]
+    def _listed(self, problem: Convolution, mode: Mode) -> list[EngineRef]:
+        graphs = [ConvolutionGraph(self, problem, mode, separate_bias=False)]
         if problem.bias:
-            graphs.append(ConvolutionGraph(self, without_bias(problem), self.mode, separate_bias=True))
+            graphs.append(ConvolutionGraph(self, without_bias(problem), mode, separate_bias=True))
         return [
             EngineRef(engine_id(name, separate_bias=graph.separate_bias), graph, place, name)
             for graph in graphs
@@ -108,7 +111,7 @@ class ConvolutionGraph:
     """One operation graph with its list of engines; the list's order is kept, so a place means one engine."""
 
     def __init__(self, owner: Cudnn, problem: Convolution, mode: Mode, *, separate_bias: bool) -> None:
-        self._owner, self._problem = owner, problem
+        self._owner, self._problem, self._mode = owner, problem, mode
         self.separate_bias = separate_bias
         self._strict: ConvolutionGraph | None = None
         self._sizes: dict[int, int | None] = {}
@@ -138,10 +141,10 @@ class ConvolutionGraph:
 
     def is_deterministic(self, place: int) -> bool:
         """Whether the engine is also there where only deterministic ones are allowed."""
-        if self._owner.mode.deterministic:
+        if self._mode.deterministic:
             return True
         if self._strict is None:
-            strict = Mode(tf32=self._owner.mode.tf32, deterministic=True)
+            strict = replace(self._mode, deterministic=True)
             self._strict = ConvolutionGraph(self._owner, self._problem, strict, separate_bias=self.separate_bias)
         return self._strict.build(place) is not None
 

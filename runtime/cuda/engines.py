@@ -25,10 +25,9 @@ def choose_engine(
     that fits where there is no timer; either way one that gives the same bits in every run. Raises RunError: SNP-R054
     where the named engine is not offered or needs more than planned, SNP-R055 where none runs.
     """
-    offered = library.engines(problem)
     if planned is not None and planned >= FIRST_ENGINE_ID:
-        return _named(library, problem, offered, planned, limit)
-    fitting = _fitting(offered, limit)
+        return _named(library, problem, library.engines(problem), planned, limit)
+    fitting = _fitting(library.engines(problem, steady=True), limit)
     if not fitting:
         raise describe_failure(problem, limit)
     if timer is None:
@@ -69,11 +68,11 @@ def _named(library: Cudnn, problem: Convolution, offered: tuple[EngineRef, ...],
 
 
 def _fitting(offered: tuple[EngineRef, ...], limit: int) -> list[EngineRef]:
-    """The first deterministic engines that can be built and fit the workspace."""
+    """The first engines that can be built and fit the workspace."""
     fitting: list[EngineRef] = []
     for engine in offered:
         size = engine.build()
-        if size is not None and size <= limit and engine.deterministic:
+        if size is not None and size <= limit:
             fitting.append(engine)
         if len(fitting) == _TRIED:
             break

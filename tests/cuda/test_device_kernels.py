@@ -54,7 +54,7 @@ class FakeCudnn:
     closed: bool = False
     graphs: list[FakeOperationGraph] = field(default_factory=list)
 
-    def engines(self, problem: Convolution) -> tuple[EngineRef, ...]:
+    def engines(self, problem: Convolution, *, steady: bool = False) -> tuple[EngineRef, ...]:
         """By the problem."""
         self.problems.append(problem)
         found: list[EngineRef] = []

@@ -126,9 +126,11 @@ class FakeLibrary:
     offered: list[FakeEngine]
     version: str = "9.19.0"
 
-    def engines(self, wanted: Convolution) -> tuple[FakeEngine, ...]:
-        """All of them."""
-        return tuple(self.offered)
+    def engines(self, wanted: Convolution, *, steady: bool = False) -> tuple[FakeEngine, ...]:
+        """All of them; where they must be steady, others cannot be built."""
+        barred = [replace(engine, workspace=None) for engine in self.offered if not engine.deterministic]
+        kept = [engine for engine in self.offered if engine.deterministic]
+        return tuple([*barred, *kept] if steady else self.offered)
 
 
 def time_of(engine: Any) -> float:

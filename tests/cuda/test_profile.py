@@ -34,7 +34,7 @@ class FakeCudnn:
     def __init__(self, gpu: FakeGpu, stream: Any) -> None:
         self._gpu, self._stream = gpu, stream
 
-    def engines(self, problem: Convolution) -> tuple[EngineRef, ...]:
+    def engines(self, problem: Convolution, *, steady: bool = False) -> tuple[EngineRef, ...]:
         """By problem."""
         graph: Any = FakeOperationGraph(self._gpu, self._stream, False, (1 << 16, None, 0))
         return tuple(EngineRef(engine_id(f"e{place}"), graph, place, f"e{place}") for place in range(3))
