@@ -17,7 +17,7 @@ from snplan.frontend import codes
 from snplan.frontend.external import locate
 from snplan.frontend.load import LoadedModel
 from snplan.frontend.structure import bodies, constant_tensor
-from snplan.frontend.tensors import Array, has_data, numpy_dtype, tensor_array, tensor_spec
+from snplan.frontend.tensors import Array, data_problem, has_data, numpy_dtype, tensor_array, tensor_spec
 from snplan.ir import DType, Spec
 
 Reader: TypeAlias = Callable[[], Array]
@@ -59,13 +59,24 @@ def read_tensor(loaded: LoadedModel, tensor: TensorProto) -> Array:
 
 
 def peek(loaded: LoadedModel, name: str, spec: Spec, places: Sequence[int]) -> list[bytes] | None:
-    """Bytes of single elements of an initializer, by flat position; None where its raw data is elsewhere."""
-    where = loaded.raw.get(name)
+    """Bytes of single elements of an initializer, by flat position; None where it has no data of its shape.
+
+    Of data in a file only these elements are read. Raises ModelError (SNP-I006 to SNP-I008) as `read_weights` does.
+    """
     size = spec.dtype.bits // 8
-    if where is not None and where[1] == spec.bytes:
-        return [_from_file(loaded, where[0] + place * size, size) for place in places]
-    raw = next((tensor.raw_data for tensor in loaded.proto.graph.initializer if tensor.name == name), b"")
-    return [raw[place * size : (place + 1) * size] for place in places] if len(raw) == spec.bytes else None
+    where = loaded.raw.get(name)
+    if where is not None:
+        return None if where[1] != spec.bytes else [_from_file(loaded, where[0] + at * size, size) for at in places]
+    tensor = next((tensor for tensor in loaded.proto.graph.initializer if tensor.name == name), None)
+    if tensor is None:
+        return None
+    if tensor.data_location == TensorProto.EXTERNAL:
+        extent = locate(tensor, loaded.path)
+        return [_read(extent.path, extent.offset + at * size, size, _no_link) for at in places]
+    if not has_data(tensor) or data_problem(tensor, spec) is not None:
+        return None
+    elements = tensor_array(tensor, spec).reshape(-1)
+    return [elements[at].tobytes() for at in places]
 
 
 def _from_file(loaded: LoadedModel, offset: int, length: int) -> bytes:
