@@ -12,6 +12,7 @@ from snplan.cli.inspect import inspect
 from snplan.cli.model import model
 from snplan.cli.profile import profile
 from snplan.cli.run import run
+from snplan.cli.sweep import sweep
 from snplan.cli.verify import verify
 
 app = typer.Typer(
@@ -47,3 +48,4 @@ app.command()(inspect)
 app.command()(verify)
 app.command()(profile)
 app.command()(run)
+app.command()(sweep)

@@ -15,6 +15,7 @@ STRATEGIES = ("auto",)
 Model = Annotated[str, typer.Argument(metavar="MODEL.onnx", help="The forward graph.", show_default=False)]
 Plan = Annotated[str, typer.Argument(metavar="PLAN", help="A plan file (.plan.json, also .gz and .zst).")]
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON object on standard output.")]
+Svg = Annotated[str | None, typer.Option("--svg", metavar="F.svg", help="Draw a chart.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no tables.")]
 
 GpuMem = Annotated[

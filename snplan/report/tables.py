@@ -53,6 +53,16 @@ def live_tensors(title: str, held: Sequence[Held], limit: int) -> Table:
     return table
 
 
+def columns(title: str, headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A table with a header; all columns but the first are set flush right."""
+    table = Table(title=Text(title, style="bold"), title_justify="left", box=None, padding=(0, 2, 0, 2))
+    for number, header in enumerate(headers):
+        table.add_column(header, justify="right" if number else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    return table
+
+
 def _table(title: str) -> Table:
     return Table(
         title=Text(title, style="bold"), title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 2)
