@@ -12,6 +12,7 @@ from snplan.frontend import codes
 from snplan.frontend.build import build_forward
 from snplan.frontend.context import LowerContext
 from snplan.frontend.dims import BoundInputs, bind_inputs, declared_dims
+from snplan.frontend.infinite import infinite_constants
 from snplan.frontend.load import LoadedModel
 from snplan.frontend.lowering import LOWERINGS
 from snplan.frontend.structure import ambiguous_names
@@ -64,6 +65,7 @@ def import_model(
     handles = _named_results(ctx, handles)
     records = needed_records(ctx, [*handles.values()])
     warnings = [*_notes(ctx, walker, mode), *([] if bound.rebatched else _stale(graph, scope))]
+    warnings += infinite_constants(ctx, records, partial(peek, loaded))
     if mode == "train":
         warnings += untied(ctx, records, partial(peek, loaded))
     return build_forward(ctx, records, handles, _places(graph), warnings)
