@@ -113,8 +113,6 @@ class Residency:
         self._toggle(value, index, evict=True)
         if value in self.partner and value not in self.in_host:
             self.send_home_to_host(value)
-        elif self.events[value][0] == SOURCE_BIRTH:
-            self._evict_once(value, 0)  # an input that leaves the device starts in host memory, where it comes from
 
     def send_home_to_host(self, value: int) -> None:
         """Make host memory the place where a persistent tensor starts and ends its step."""

@@ -1,41 +1,86 @@
-"""The step time of a layout without addresses: what the search compares; final candidates are simulated exactly.
+"""The timeline of a layout without addresses: what the search compares; final candidates are simulated exactly.
 
-The same three streams as the simulator's, but reuse of bytes is guessed: an op waits for every offload whose buffer is
-freed before it, and a prefetch starts no earlier than the op before the position where it is issued ends.
+The same three streams and the same simulator, but reuse of bytes is guessed: an op waits for every offload whose buffer
+is freed before it, and a prefetch starts no earlier than the op before the position where it is issued ends.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from dataclasses import dataclass
 
+from snplan.cost.device import Device
+from snplan.cost.replay import COMPUTE, D2H, H2D, Work, replay
 from snplan.passes.layout import Layout, by_position, fetched_stays
 
 
-def estimate_us(layout: Layout, copy_us: Callable[[int], int]) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """When everything ran, in microseconds.
+
+    start, end  of the op at each position
+    sent        value -> when its offload ended
+    fetched     buffer -> when its prefetch ended
+    step_us     when the last of them ended
+    """
+
+    start: list[int]
+    end: list[int]
+    sent: dict[int, int]
+    fetched: dict[int, int]
+    step_us: int
+
+
+def estimate(layout: Layout, device: Device) -> Estimate:
+    """The timeline of `layout` on `device`, about."""
+    work, ops, offloads, prefetches = _encode(layout)
+    start, end = replay(work, device)
+    return Estimate(
+        start=[start[i] for i in ops],
+        end=[end[i] for i in ops],
+        sent={value: end[i] for value, i in offloads.items()},
+        fetched={buffer: end[i] for buffer, i in prefetches.items()},
+        step_us=max((0, *end)),
+    )
+
+
+def estimate_us(layout: Layout, device: Device) -> int:
     """Microseconds that the step takes, about."""
+    return estimate(layout, device).step_us
+
+
+def _encode(layout: Layout) -> tuple[Work, list[int], dict[int, int], dict[int, int]]:
+    """The layout as work; the actions of positions, of offloads by value and of prefetches by buffer."""
     residency = layout.residency
     schedule, size = residency.schedule, residency.size
     times = op_times(layout)
     fetched, sent = by_position(layout.prefetches), by_position(layout.offloads)
-    arrival, departure = _ready_lists(layout)
-    ready: dict[int, int] = {}  # buffer -> when its prefetch is done
-    saved: dict[int, int] = {}  # value -> when its offload is done
-    clock = h2d = d2h = 0
+    arrival, departure = waits(layout)
+    work = Work(streams=[], amounts=[], after_start=[0], after=[])
+    ops: list[int] = []
+    offloads: dict[int, int] = {}
+    prefetches: dict[int, int] = {}
     for position in range(schedule.end):
+        before = ops[-1:]
         for copy in fetched[position]:
-            amount = copy_us(size[schedule.values[copy.value].tensor])
-            h2d = max(h2d, clock, saved.get(copy.value, 0)) + amount
-            ready[copy.buffer] = h2d
-        for buffer in arrival[position]:
-            clock = max(clock, ready.get(buffer, 0))
-        for value in departure[position]:
-            clock = max(clock, saved[value])
-        clock += times[position]
+            prefetches[copy.buffer] = len(work.streams)
+            own = [offloads[copy.value]] if copy.value in offloads else []
+            _append(work, H2D, size[schedule.values[copy.value].tensor], before + own)
+        ops.append(len(work.streams))
+        here = [prefetches[b] for b in arrival[position] if b in prefetches]
+        _append(work, COMPUTE, times[position], here + [offloads[v] for v in departure[position]])
         for copy in sent[position]:
-            d2h = max(d2h, clock) + copy_us(size[schedule.values[copy.value].tensor])
-            saved[copy.value] = d2h
-    return max(clock, h2d, d2h)
+            offloads[copy.value] = len(work.streams)
+            born = ops[-1:] if residency.events[copy.value][0] >= 0 else []
+            _append(work, D2H, size[schedule.values[copy.value].tensor], born)
+    return work, ops, offloads, prefetches
+
+
+def _append(work: Work, stream: int, amount: int, after: list[int]) -> None:
+    work.streams.append(stream)
+    work.amounts.append(amount)
+    work.after.extend(after)
+    work.after_start.append(len(work.after))
 
 
 def op_times(layout: Layout) -> list[int]:
@@ -46,7 +91,7 @@ def op_times(layout: Layout) -> list[int]:
     return [chosen[op] for op in residency.schedule.runs]
 
 
-def _ready_lists(layout: Layout) -> tuple[defaultdict[int, list[int]], defaultdict[int, list[int]]]:
+def waits(layout: Layout) -> tuple[defaultdict[int, list[int]], defaultdict[int, list[int]]]:
     """Buffers whose prefetch each position waits for, and values whose offload it waits for (their buffer is gone)."""
     arrival: defaultdict[int, list[int]] = defaultdict(list)
     for start, value, index in fetched_stays(layout):

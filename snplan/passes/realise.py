@@ -27,6 +27,7 @@ from snplan.passes.layout import Layout, make_layout
 from snplan.passes.slots import make_slots
 
 KEEP_ALL_EFFORT = 0.2
+PLACE_EFFORT = 0.3
 LOWER_TARGETS = (1.0, 0.97, 0.92, 0.85)
 ISOLATION_THRESHOLDS = (0.97, 0.85, 0.6, 0.3, 0.0)
 
@@ -112,7 +113,7 @@ def realise(schedule: Schedule, budget: int, costs: Costs, lowest: int) -> Candi
     """The first placed candidate of `schedule` within `budget` bytes; `lowest` is the floor."""
     for residency in _attempts(schedule, budget, lowest):
         layout = make_layout(residency, budget, costs.copy_us)
-        offsets = place(layout, budget)
+        offsets = place(layout, budget, PLACE_EFFORT)
         if offsets is not None:
             return finish(layout, offsets, costs)
     return None
@@ -123,7 +124,7 @@ def sketch(schedule: Schedule, budget: int, costs: Costs) -> int | None:
     residency = Residency(schedule)
     if not fit(residency, budget):
         return None
-    return estimate_us(make_layout(residency, budget, costs.copy_us), costs.copy_us)
+    return estimate_us(make_layout(residency, budget, costs.copy_us), costs.device)
 
 
 def _attempts(schedule: Schedule, budget: int, lowest: int) -> Iterator[Residency]:
