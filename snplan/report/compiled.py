@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from snplan.ir import Role
 from snplan.plan.model import StepPlan
 from snplan.plan.timeline import live_set, peak_moment
 from snplan.report.fates import fates
@@ -37,6 +38,20 @@ def _plan_rows(plan: StepPlan, report: Mapping[str, Any]) -> Iterator[tuple[str,
     yield "device", str(plan.device.get("name", "unknown"))
     yield "strategy", str(report["strategy"])
     yield "actions", ", ".join(f"{count:,} {kind}" for kind, count in report["actions"].items() if count)
+    yield from _frozen_rows(plan)
+
+
+def _frozen_rows(plan: StepPlan) -> Iterator[tuple[str, str]]:
+    """What `--freeze` saves: gradients, and optimiser state as the trained parameters have it."""
+    becomes = {entry.tensor: entry.becomes for entry in plan.persistent}
+    kept = [row for row in plan.tensors if row.name in becomes]
+    gradients = {f"{name}:grad" for name in becomes} & {row.name for row in plan.tensors}
+    frozen = [row.bytes for row in kept if row.role == Role.PARAMETER and f"{row.name}:grad" not in gradients]
+    if not (plan.options.get("freeze") and frozen):
+        return
+    states = sum(row.role == Role.OPTIMIZER for row in kept) // max(1, len(gradients))
+    saved = format_bytes(sum(frozen) * (1 + states))
+    yield "frozen", f"{len(frozen):,} parameters; {saved} of gradients and optimizer state less"
 
 
 def _memory_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from onnx import ModelProto
 
-from snplan.compiler import CompileOptions, compile_model
+from snplan.analysis.floor import floor
+from snplan.analysis.index import index_step
+from snplan.analysis.schedule import build_schedule, saved_tensors
+from snplan.compiler import CompileOptions, assemble_plan, compile_model
 from snplan.cost.device import load_device
-from snplan.frontend import load_model, read_weights
-from snplan.plan.model import Recompute, StepPlan
+from snplan.cost.roofline import op_costs
+from snplan.frontend import import_model, load_model, read_weights
+from snplan.passes.order import persist_sources, sink_updates
+from snplan.passes.realise import keep_all, step_costs
+from snplan.passes.route import route
+from snplan.plan.model import ModelRef, Recompute, StepPlan
+from snplan.plan.verify import verify
 from snplan.runtime.numpy import Array
 from snplan.runtime.numpy.backend import NumpyBackend
 from snplan.runtime.numpy.streams import Delays
 from snplan.runtime.session import TrainingSession
+from snplan.training import attach_loss, build_step, make_optimizer
 
 PLENTY = 1 << 40
 
@@ -32,13 +41,8 @@ class Made:
 
     @property
     def recomputed(self) -> list[str]:
-        """Kinds of the ops that run again."""
-        kinds = {op.name: op.kind for op in self.plan.ops}
-        return [kinds[action.op] for action in self.plan.actions if isinstance(action, Recompute)]
-
-    def roles(self, name: str) -> str:
-        """The role of a tensor."""
-        return next(tensor.role for tensor in self.plan.tensors if tensor.name == name)
+        """Names of the ops that run again."""
+        return [action.op for action in self.plan.actions if isinstance(action, Recompute)]
 
 
 def saved(proto: ModelProto, folder: Path, name: str = "m.onnx") -> Path:
@@ -52,9 +56,7 @@ def made(source: ModelProto | Path, folder: Path, budget: int = PLENTY, **option
     """The plan of a model within `budget`, nothing reserved."""
     path = source if isinstance(source, Path) else saved(source, folder)
     result = compile_model(path, CompileOptions(budget_bytes=budget, reserve_bytes=0, **options))
-    roles = {tensor.name: tensor.role for tensor in result.plan.tensors}
-    stored = [place.tensor for place in result.plan.resident if roles[place.tensor] not in ("input", "optimizer")]
-    return Made(plan=result.plan, report=result.report, weights=read_weights(load_model(path), stored))
+    return Made(plan=result.plan, report=result.report, weights=_weights(path, result.plan))
 
 
 def squeezed(source: ModelProto | Path, folder: Path, share: float, **options: Any) -> Made:
@@ -73,17 +75,28 @@ def device_file(folder: Path, *, copies: int, name: str = "device.toml", **chang
     return path
 
 
-def recomputing(source: ModelProto | Path, folder: Path, kind: str, **options: Any) -> Made:
-    """The first plan, from loose budgets to tight ones, in which an op of `kind` runs again.
+def recomputing(source: ModelProto, folder: Path, *drops: str, freeze: tuple[str, ...] = ()) -> Made:
+    """The plan that moves nothing and drops these tensors after the forward pass, whatever that costs."""
+    path, device = saved(source, folder), load_device("k40c")
+    loaded = load_model(path)
+    forward = attach_loss(import_model(loaded), "auto")
+    routed = replace(forward, graph=route(forward.graph))
+    step = sink_updates(persist_sources(build_step(routed, freeze=freeze, optimizer=make_optimizer("none"))))
+    indexed = index_step(step, op_costs(step.graph, device, "fp32").tolist())
+    kept = {tensor for tensor in saved_tensors(indexed) if indexed.names[tensor] not in drops}
+    assert len(kept) == len(saved_tensors(indexed)) - len(drops), "what is dropped must be what backward reads"
+    chosen = keep_all(build_schedule(indexed, kept), step_costs(indexed, device))
+    options = CompileOptions(budget_bytes=PLENTY, optimizer="none", freeze=freeze)
+    ref = ModelRef(sha256=loaded.sha256, name=loaded.name)
+    plan = assemble_plan(ref, options, device, 0, indexed, chosen, 1, floor(indexed))
+    assert verify(plan) == []
+    return Made(plan=plan, report={}, weights=_weights(path, plan))
 
-    The device's link is so slow that recomputing is what is left.
-    """
-    device = str(device_file(folder, copies=10**6))
-    for share in (0.9, 0.75, 0.6, 0.45, 0.3, 0.2, 0.1, 0.05, 0.0):
-        found = squeezed(source, folder, share, device=device, **options)
-        if kind in found.recomputed:
-            return found
-    raise AssertionError(f"no plan recomputes an op of kind {kind}")
+
+def _weights(path: Path, plan: StepPlan) -> dict[str, Array]:
+    roles = {tensor.name: tensor.role for tensor in plan.tensors}
+    stored = [place.tensor for place in plan.resident if roles[place.tensor] not in ("input", "optimizer")]
+    return read_weights(load_model(path), stored)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
