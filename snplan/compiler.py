@@ -20,6 +20,7 @@ from snplan.analysis.index import Choice, IndexedStep, index_step
 from snplan.cost.bounds import lower_bound_us
 from snplan.cost.device import Device, load_device
 from snplan.cost.engines import engines
+from snplan.cost.limits import check_sizes
 from snplan.cost.roofline import op_costs
 from snplan.errors import InfeasibleError, NoPlanError, PlanError
 from snplan.ir import Forward, Step
@@ -138,6 +139,7 @@ def prepare(
     with clock.timed("differentiate"):
         step = _step(forward, options)
     with clock.timed("cost"):
+        check_sizes(step.graph)
         indexed = _indexed(step, device, options)
         costs, lowest = step_costs(indexed, device), floor(indexed)
     return Prepared(

@@ -37,6 +37,7 @@ def _plan_rows(plan: StepPlan, report: Mapping[str, Any]) -> Iterator[tuple[str,
     yield "model", f"{plan.model.name}: {report['ops']:,} ops, {report['tensors']:,} tensors"
     yield "device", str(plan.device.get("name", "unknown"))
     yield "strategy", str(report["strategy"])
+    yield "math mode", str(plan.options.get("precision", "fp32"))
     yield "actions", ", ".join(f"{count:,} {kind}" for kind, count in report["actions"].items() if count)
     yield from _frozen_rows(plan)
 
