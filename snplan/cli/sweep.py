@@ -126,13 +126,14 @@ def _nothing_fits(swept: _Swept) -> Exception:
     from snplan.explore.sweep import INFEASIBLE
     from snplan.units import format_bytes
 
-    highest = swept.points[-1].budget_bytes
-    floor, reserve = swept.prepared.lowest.bytes, swept.prepared.reserve(swept.options)
+    highest, floor = swept.points[-1].budget_bytes, swept.prepared.lowest.bytes
+    reserve = swept.prepared.reserve(swept.options)
+    least = format_bytes(floor + reserve)
     if swept.points[-1].status != INFEASIBLE:
         return NoPlanError("SNP-P003", "no plan was found at any budget; raise the budgets or --host-mem")
     return InfeasibleError(
         "SNP-P001",
-        f"the highest budget, {format_bytes(highest)}, is below the floor with the reserve, {format_bytes(floor + reserve)}",
+        f"the highest budget, {format_bytes(highest)}, is below the floor with the reserve, {least}",
         {"budget_bytes": highest, "floor_bytes": floor, "reserve_bytes": reserve},
     )
 
