@@ -50,16 +50,13 @@ def _epsilon(call: Call) -> str:
     return f"A({float(call.attrs['epsilon'])!r})"
 
 
-@builds("batch_norm_train")
-def train(call: Call) -> Sequence[Launch]:
-    """Statistics, then y = (x - mean) * factor + bias.
+def _statistics(call: Call, results: tuple[str, ...], outputs: Sequence[Access], workspace: int) -> Sequence[Launch]:
+    """The fold over x that makes `mean` and `variance`, and writes `results` of them.
 
     Sums are of differences from each channel's first element: that keeps them small, and joining partial sums is an
     addition, where joining means and variances would take divisions in a chain.
     """
-    x = call.inputs[0]
-    work = _Vectors(call, 2)
-    a = work.compute
+    x, a = call.inputs[0], compute_type(x.dtype for x in call.inputs)
     first = only(x, [1])
     body = Fold(
         compute=a,
@@ -67,21 +64,53 @@ def train(call: Call) -> Sequence[Launch]:
         size=2 * SIZES[a],
         values=("(a0 - a1)", "(a0 - a1) * (a0 - a1)"),
         finish=(
-            "const A shift = t.v / A(count), mean = b1 + shift;",
+            "const A shift = t.v / A(count), mean = b0 + shift;",
             "const A variance = largest(t.w / A(count) - shift * shift, A(0));",
         ),
-        results=("mean", "variance", "mean", f"b0 * inverse_root(variance + {_epsilon(call)})"),
+        results=results,
     )
-    outputs = [writes(call, 1), writes(call, 2), *work.stored]
+    beside = [reads(call, 0, first), *(reads(call, k) for k in range(1, min(len(call.inputs), 2)))]
     summed = [reads(call, 0), reads(call, 0, _repeated(first, x))]
-    beside = [reads(call, 1), reads(call, 0, first)]
-    apply = Body(compute=a, results=("(a0 - a1) * a2 + a3",))
+    return fold("batch_norm_statistics", summed, _axes(x), outputs, body, workspace, beside)
+
+
+@builds("batch_norm_train")
+def train(call: Call) -> Sequence[Launch]:
+    """Statistics, then y = (x - mean) * factor + bias."""
+    work = _Vectors(call, 2)
+    results = ("mean", "variance", "mean", f"b1 * inverse_root(variance + {_epsilon(call)})")
+    outputs = [writes(call, 1), writes(call, 2), *work.stored]
+    apply = Body(compute=work.compute, results=("(a0 - a1) * a2 + a3",))
     inputs = [reads(call, 0), *work.repeated, _by_channel(call, 2)]
     return with_scratch(
         work.bytes,
-        fold("batch_norm_statistics", summed, _axes(x), outputs, body, work.bytes, beside),
+        _statistics(call, results, outputs, work.bytes),
         pointwise("batch_norm_apply", inputs, [writes(call)], apply),
     )
+
+
+@builds("batch_norm_statistics")
+def statistics(call: Call) -> Sequence[Launch]:
+    """Mean, variance and 1 / sqrt(variance + epsilon)."""
+    results = ("mean", "variance", f"inverse_root(variance + {_epsilon(call)})")
+    return _statistics(call, results, [writes(call, k) for k in range(3)], 0)
+
+
+@builds("batch_norm_grad_sums")
+def gradient_sums(call: Call) -> Sequence[Launch]:
+    """dscale and dbias from x, mean, inv_std and dy."""
+    compute, x = compute_type(x.dtype for x in call.inputs), call.inputs[0]
+    body = Fold(
+        compute=compute,
+        monoid=f"Sum2<{compute}>",
+        size=2 * SIZES[compute],
+        values=("a2 * (a0 - a1)", "a2"),
+        results=("t.v * b0", "t.w"),
+    )
+    mean, inverse = (broadcast(call.inputs[k], x.shape) for k in (1, 2))
+    inputs = [reads(call, 0), reads(call, 1, mean), reads(call, 3)]
+    outputs = [writes(call, 0), writes(call, 1)]
+    return fold("batch_norm_grad_sums", inputs, _axes(x), outputs, body, 0, [reads(call, 2, only(inverse, [1]))])
 
 
 @builds("batch_norm_grad")

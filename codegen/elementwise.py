@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from snplan.codegen.call import Access, Call, builds, reads, writes
 from snplan.codegen.expressions import FORWARD, GRADIENT, Expression
 from snplan.codegen.expressions_binary import ARITHMETIC, CHOICES, GRADIENTS
+from snplan.codegen.expressions_norm import NORMS
 from snplan.codegen.launch import Launch
 from snplan.codegen.move import copy, moved
 from snplan.codegen.operand import broadcast, operand
@@ -14,7 +15,7 @@ from snplan.codegen.pointwise import Body, pointwise
 from snplan.codegen.scalars import compute_type
 from snplan.ir import DType, Spec
 
-EXPRESSIONS: dict[str, Expression] = {**FORWARD, **GRADIENT, **ARITHMETIC, **GRADIENTS}
+EXPRESSIONS: dict[str, Expression] = {**FORWARD, **GRADIENT, **ARITHMETIC, **GRADIENTS, **NORMS}
 
 
 def names_of(call: Call) -> list[str]:

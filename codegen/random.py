@@ -5,8 +5,10 @@ A thread that makes four neighbours draws their block of four words once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import ceil
+from typing import Any
 
 from snplan.codegen.call import Call, builds, reads, writes
 from snplan.codegen.launch import Argument, Control, Launch, Scalar
@@ -16,6 +18,24 @@ from snplan.codegen.scalars import compute_type
 
 _WORDS = ("const Words words = random_words(control, stream, (u64)e0_at >> 2);",)
 _WORD = "const u32 word = V == 4 ? words.v[j] : pick(words, (int)(e0 & 3));"
+
+
+def drawing(call: Call, body: Body) -> Body:
+    """`body`, whose lines may use `word`, the random word of the output's element."""
+    return replace(
+        body,
+        lines=(_WORD, *body.lines),
+        prepare=_WORDS,
+        numbers=(row_major(call.outputs[0].shape),),
+        extra=(("const Control* control", Control()), ("u32 stream", Scalar("uint32", call.stream & 0xFFFFFFFF))),
+        limit=4,
+    )
+
+
+def kept(attrs: Mapping[str, Any], names: Sequence[str]) -> str:
+    """The expression of a dropout, whose element has the random word `word`."""
+    ratio = attrs["ratio"]
+    return f"((word >> 8) >= {ceil(ratio * 2**24)}u ? {names[0]} * A({1.0 / (1.0 - ratio)!r}) : A(0))"
 
 
 def _drawn(call: Call, compute: str, result: str, lines: tuple[str, ...] = (), *extra: tuple[str, Argument]) -> Body:

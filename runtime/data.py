@@ -98,6 +98,11 @@ def _random(tensor: PlanTensor, bounds: _Bounds, seed: int, position: int) -> Ar
     return np.floor(rng.uniform(count, **stream) * bound).reshape(shape).astype(dtype)
 
 
+def integer_bound(index: PlanIndex, name: str) -> int:
+    """What values of an integer input must be less than, as far as its readers say; 2 where none does."""
+    return _Bounds(index).of(name)
+
+
 # Kinds whose outputs hold elements of their inputs only (of input 0, or of those listed).
 _MOVING: Mapping[str, tuple[int, ...] | None] = {
     **dict.fromkeys(("cast", "copy", "view", "transpose", "slice", "expand", "tile", "split", "pad", "clip"), (0,)),

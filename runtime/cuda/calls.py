@@ -73,3 +73,17 @@ def _algorithm(action: Algorithm | None, index: PlanIndex, arena: int) -> dict[s
         return {"engine": action.engine}
     extent = index.buffers[action.workspace]
     return {"engine": action.engine, "workspace": arena + extent.offset, "workspace_bytes": extent.bytes}
+
+
+# A convolution's inputs, then its output, by what they are to the forward convolution.
+_ROLES = {
+    "conv": ("image", "filter", "bias", "result"),
+    "conv_transpose": ("result", "filter", "image"),
+    "conv_filter": ("image", "result", "filter"),
+}
+
+
+def role_addresses(call: DeviceCall) -> dict[str, int]:
+    """Addresses of a convolution's image, filter, result and, where it has one, bias."""
+    present = [role for role in _ROLES[call.op.kind] if role != "bias" or len(call.at_inputs) == 3]
+    return dict(zip(present, (*call.at_inputs, *call.at_outputs), strict=True))

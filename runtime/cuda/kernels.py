@@ -11,14 +11,14 @@ from snplan.codegen.operand import Operand, Order
 from snplan.ir import Spec
 from snplan.plan.index import PlanIndex
 from snplan.plan.model import PlanOp
-from snplan.runtime.cuda.calls import DeviceCall, planned_workspaces
+from snplan.runtime.cuda.calls import DeviceCall, planned_workspaces, role_addresses
 from snplan.runtime.cuda.convolution import Convolution, convolution
 from snplan.runtime.cuda.cublaslt import BIAS_TYPES, CublasLt
 from snplan.runtime.cuda.cudnn import Cudnn, EngineRef, Mode
 from snplan.runtime.cuda.engines import choose_engine
 from snplan.runtime.cuda.gpu import Gpu, Issue, Stream
 from snplan.runtime.cuda.modules import load_kernels
-from snplan.runtime.cuda.products import products
+from snplan.runtime.cuda.multiply import is_empty_sum, multiplications
 from snplan.runtime.cuda.timing import time_us
 from snplan.runtime.layout import CONVOLUTIONS, Orders, op_operands, spec_of
 
@@ -111,9 +111,7 @@ class DeviceKernels:
 
     def convolution(self, call: DeviceCall, engine: EngineRef) -> list[Issue]:
         """The calls of a convolution with an engine that is built."""
-        present = [role for role in _ROLES[call.op.kind] if role != "bias" or len(call.at_inputs) == 3]
-        addresses = dict(zip(present, (*call.at_inputs, *call.at_outputs), strict=True))
-        issues = [engine.graph.issue(engine.place, addresses, call.workspace)]
+        issues = [engine.graph.issue(engine.place, role_addresses(call), call.workspace)]
         if engine.separate_bias:
             issues += self._generated(call, (call.at_outputs[0], call.at_inputs[2]), call.at_outputs)
         return issues
@@ -161,24 +159,20 @@ class DeviceKernels:
         if not y.elements:
             return []
         before = self._generated(call, call.at_inputs[2:], call.at_outputs)
-        if 0 in call.inputs[0].shape:
+        if is_empty_sum(call):
             size = y.elements * y.dtype.bits // 8
             return before or [lambda: self._gpu.fill(at_y, size, 0, self._stream)]
-        attrs = call.op.attrs
-        bias = call.at_inputs[2] if len(call.inputs) == 3 and not before else 0
         multiply = self._multiplier()
         return before + [
             multiply.issue(
-                product,
-                y.dtype,
-                (call.at_inputs[1], call.at_inputs[0], at_y),
-                alpha=attrs["alpha"],
-                accumulate=bool(before),
-                bias=bias,
+                each.product,
+                each.dtype,
+                each.addresses,
+                alpha=each.alpha,
+                accumulate=each.accumulate,
+                bias=each.bias,
             )
-            for product in products(
-                call.inputs[0], call.inputs[1], y, trans_a=attrs["trans_a"], trans_b=attrs["trans_b"]
-            )
+            for each in multiplications(call, bias_first=bool(before))
         ]
 
     def _multiplier(self) -> CublasLt:
@@ -187,14 +181,6 @@ class DeviceKernels:
                 self._stream, tf32=self._mode.tf32, workspace=self._scratch, workspace_bytes=PRODUCT_SCRATCH
             )
         return self._cublaslt
-
-
-# Addresses of a convolution's inputs, then of its output, by what they are to the forward convolution.
-_ROLES = {
-    "conv": ("image", "filter", "bias", "result"),
-    "conv_transpose": ("result", "filter", "image"),
-    "conv_filter": ("image", "result", "filter"),
-}
 
 
 def _all(issues: Sequence[Issue]) -> None:

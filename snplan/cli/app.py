@@ -6,9 +6,13 @@ from typing import Annotated
 
 import typer
 
+from snplan.cli.codegen import codegen
+from snplan.cli.compare import compare
 from snplan.cli.compile import compile_model
 from snplan.cli.doctor import doctor
 from snplan.cli.inspect import inspect
+from snplan.cli.max_batch import max_batch
+from snplan.cli.max_depth import max_depth
 from snplan.cli.model import model
 from snplan.cli.profile import profile
 from snplan.cli.run import run
@@ -43,9 +47,13 @@ def _global(
 
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(model)
 app.command("compile")(compile_model)
+app.command()(codegen)
 app.command()(doctor)
 app.command()(inspect)
 app.command()(verify)
 app.command()(profile)
 app.command()(run)
 app.command()(sweep)
+app.command()(compare)
+app.command("max-batch")(max_batch)
+app.command("max-depth")(max_depth)
