@@ -44,9 +44,12 @@ class Stay:
 
 
 class Residency:
-    """Mutable choice of evicted gaps over one schedule, with the live bytes of each position kept up to date."""
+    """Mutable choice of evicted gaps over one schedule, with the live bytes of each position kept up to date.
 
-    def __init__(self, schedule: Schedule) -> None:
+    `ceilings` are ops whose engines are limited to the one at an index of `IndexedStep.engines` and those before it.
+    """
+
+    def __init__(self, schedule: Schedule, ceilings: Iterable[tuple[int, int]] = ()) -> None:
         self.schedule = schedule
         self.size = schedule.step.size
         self.events = _events(schedule)
@@ -56,7 +59,10 @@ class Residency:
         self.partner = _partners(schedule)
         self.in_host: set[int] = set()
         self.joins = [_dying_joins(schedule, self.events, p) for p in range(schedule.end)]
-        self.engine = [len(choices) - 1 for choices in schedule.step.engines]
+        self.ceiling = [len(choices) - 1 for choices in schedule.step.engines]
+        for op, index in ceilings:
+            self.ceiling[op] = index
+        self.engine = list(self.ceiling)
         self.live = self._initial_live()
 
     def _initial_live(self) -> Live:

@@ -11,31 +11,49 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from snplan.analysis.residency import Gap, Residency, role_class
-from snplan.analysis.schedule import SOURCE_BIRTH, start_times
+from snplan.analysis.floor import working_set
+from snplan.analysis.residency import Gap, Live, Residency, role_class
+from snplan.analysis.schedule import start_times
 
 SMALL_BYTES = 64 << 10  # copies below this are latency alone: they come last
 
 
-def fit(residency: Residency, target: int) -> bool:
-    """Evict and isolate until every position's live bytes are at most `target`; False when a working set is larger."""
-    if residency.live.size == 0 or int(residency.live.max()) <= target:
+def fit(residency: Residency, budget: int, target: Live | None = None) -> bool:
+    """Evict and isolate until every position's live bytes are at most `budget`; False when a working set is larger.
+
+    `target` gives a lower aim for each position, which isolation may miss where an op needs more.
+    """
+    limit = np.full(residency.live.size, budget, np.int64) if target is None else target
+    if bool((residency.live <= limit).all()):
         return True
-    taken = _evict(residency, target)
-    _shrink_workspaces(residency, target)
-    over = np.flatnonzero(residency.live > target)
+    _lower_hopeless(residency, budget)
+    taken = _evict(residency, limit)
+    _shrink_workspaces(residency, limit)
+    over = np.flatnonzero(residency.live > limit)
     if over.size:
         residency.isolate(over.tolist())
-    _restore(residency, taken, target)
-    return int(residency.live.max()) <= target
+    _restore(residency, taken, limit)
+    return int(residency.live.max()) <= budget
 
 
-def _evict(residency: Residency, target: int) -> list[Gap]:
-    """Evict gaps in order while positions they span are over `target`; the gaps taken, in that order."""
+def _lower_hopeless(residency: Residency, budget: int) -> None:
+    """Give up engines whose workspace does not fit beside what their op reads and writes."""
+    step = residency.schedule.step
+    for op, positions in positions_of_ops(residency).items():
+        room = budget - working_set(step, op) + step.engines[op][0].workspace
+        allowed = step.engines[op][: residency.engine[op] + 1]
+        fitting = max((i for i, choice in enumerate(allowed) if choice.workspace <= room), default=0)
+        residency.set_engine(op, fitting, positions)
+
+
+def _evict(residency: Residency, limit: Live) -> list[Gap]:
+    """Evict gaps in order while positions they span are over their limit; the gaps taken, in that order."""
     taken: list[Gap] = []
     live = residency.live
     for gap in _candidates(residency):
-        if gap.index in residency.evicted[gap.value] or int(live[gap.start : gap.stop].max()) <= target:
+        if gap.index in residency.evicted[gap.value]:
+            continue
+        if bool((live[gap.start : gap.stop] <= limit[gap.start : gap.stop]).all()):
             continue
         residency.evict(gap.value, gap.index)
         taken.append(gap)
@@ -52,10 +70,10 @@ def positions_of_ops(residency: Residency) -> dict[int, list[int]]:
     return found
 
 
-def _shrink_workspaces(residency: Residency, target: int) -> None:
-    """Smaller workspaces (slower engines) where positions are still over `target`."""
+def _shrink_workspaces(residency: Residency, limit: Live) -> None:
+    """Smaller workspaces (slower engines) where positions are still over their limit."""
     for op, positions in positions_of_ops(residency).items():
-        while residency.engine[op] > 0 and max(int(residency.live[p]) for p in positions) > target:
+        while residency.engine[op] > 0 and any(residency.live[p] > limit[p] for p in positions):
             residency.set_engine(op, residency.engine[op] - 1, positions)
 
 
@@ -78,13 +96,13 @@ def _idle_time(gap: Gap, time: Sequence[int], persistent: bool) -> int:
     return idle // 2 if persistent else idle
 
 
-def _restore(residency: Residency, taken: list[Gap], target: int) -> None:
+def _restore(residency: Residency, taken: list[Gap], limit: Live) -> None:
     """Keep again, last taken first, what fits after all (values that touch isolated positions stay as they are)."""
     if residency.isolated:
         return
     for gap in reversed(taken):
-        if residency.is_persistent(gap.value) or residency.events[gap.value][0] == SOURCE_BIRTH:
+        if residency.is_persistent(gap.value):
             continue
         amount = residency.size[residency.schedule.values[gap.value].tensor]
-        if int(residency.live[gap.start : gap.stop].max()) + amount <= target:
+        if bool((residency.live[gap.start : gap.stop] + amount <= limit[gap.start : gap.stop]).all()):
             residency.restore(gap.value, gap.index)

@@ -116,14 +116,14 @@ def share_buffers(layout: Layout) -> None:
 
 
 def upgrade_engines(residency: Residency, budget: int) -> None:
-    """The fastest engine of each op whose workspace fits the free bytes of all its executions."""
+    """The fastest engine of each op, up to its ceiling, whose workspace fits the free bytes of all its executions."""
     engines = residency.schedule.step.engines
     for op, positions in positions_of_ops(residency).items():
         free = budget - max(int(residency.live[p]) for p in positions)
         held = engines[op][residency.engine[op]].workspace
-        best = max(
-            i for i, choice in enumerate(engines[op]) if i <= residency.engine[op] or choice.workspace - held <= free
-        )
+        allowed = engines[op][: residency.ceiling[op] + 1]
+        now = residency.engine[op]
+        best = max(i for i, choice in enumerate(allowed) if i <= now or choice.workspace - held <= free)
         residency.set_engine(op, best, positions)
 
 

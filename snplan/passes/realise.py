@@ -1,13 +1,13 @@
 """From a schedule and a budget to actions with addresses: evict, lay out, place, emit, simulate.
 
-Placement can fail although live bytes fit (fragmentation). Then the step is planned again for a lower target, and at
-last with more and more isolated positions; with all of them isolated every op's tensors are packed afresh and placement
-is trivial, so every budget from the floor up is met while the host has room.
+Placement can fail although live bytes fit (fragmentation). Then the step is planned again with a lower target where
+buffers did not fit, and at last with more and more isolated positions; with all of them isolated every op's tensors are
+packed afresh and placement is trivial, so every budget from the floor up is met while the host has room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import ceil
 
@@ -21,14 +21,14 @@ from snplan.arena.solve import assign
 from snplan.cost.device import Device
 from snplan.cost.simulate import Timeline, simulate
 from snplan.passes.emit import Body, emit
-from snplan.passes.estimate import estimate_us
+from snplan.passes.estimate import Estimate, estimate
 from snplan.passes.evict import fit
 from snplan.passes.layout import Layout, make_layout
 from snplan.passes.slots import make_slots
 
 KEEP_ALL_EFFORT = 0.2
 PLACE_EFFORT = 0.3
-LOWER_TARGETS = (1.0, 0.97, 0.92, 0.85)
+ATTEMPTS = 6
 ISOLATION_THRESHOLDS = (0.97, 0.85, 0.6, 0.3, 0.0)
 
 
@@ -66,6 +66,19 @@ class Candidate:
         return self.timeline.step_time_us
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sketch:
+    """A layout without addresses, and when everything would run."""
+
+    layout: Layout
+    estimate: Estimate
+
+    @property
+    def step_us(self) -> int:
+        """Microseconds of the step, about."""
+        return self.estimate.step_us
+
+
 def step_costs(step: IndexedStep, device: Device) -> Costs:
     """Costs of `step` on `device`."""
     ops = step.ops
@@ -79,6 +92,13 @@ def step_costs(step: IndexedStep, device: Device) -> Costs:
 
 def place(layout: Layout, capacity: int | None, effort: float = 0.0) -> list[int] | None:
     """Offsets of the layout's buffers within `capacity` (None: as low as found), or None; `effort` in seconds."""
+    offsets = placed(layout, capacity, effort)
+    top = max((offset + b.size for offset, b in zip(offsets, layout.buffers, strict=True)), default=0)
+    return None if capacity is not None and top > capacity else offsets
+
+
+def placed(layout: Layout, capacity: int | None, effort: float) -> list[int]:
+    """Offsets of the layout's buffers, those that do not fit `capacity` above it."""
     if not layout.buffers:
         return []
     problem = Problem(
@@ -86,10 +106,7 @@ def place(layout: Layout, capacity: int | None, effort: float = 0.0) -> list[int
         end=np.array([b.stop for b in layout.buffers], np.int64),
         size=np.array([b.size for b in layout.buffers], np.int64),
     )
-    solution = assign(problem, capacity=capacity, time_limit=effort)
-    if capacity is not None and solution.height > capacity:
-        return None
-    offsets: list[int] = solution.offsets.tolist()
+    offsets: list[int] = assign(problem, capacity=capacity, time_limit=effort).offsets.tolist()
     return offsets
 
 
@@ -109,9 +126,35 @@ def keep_all(schedule: Schedule, costs: Costs) -> Candidate:
     return finish(layout, offsets, costs)
 
 
-def realise(schedule: Schedule, budget: int, costs: Costs, lowest: int) -> Candidate | None:
+def realise(
+    schedule: Schedule, budget: int, costs: Costs, lowest: int, ceilings: Iterable[tuple[int, int]] = ()
+) -> Candidate | None:
     """The first placed candidate of `schedule` within `budget` bytes; `lowest` is the floor."""
-    for residency in _attempts(schedule, budget, lowest):
+    target = np.full(schedule.end, budget, np.int64)
+    for _ in range(ATTEMPTS):
+        residency = Residency(schedule, ceilings)
+        if not fit(residency, budget, target):
+            return None
+        layout = make_layout(residency, budget, costs.copy_us)
+        offsets = placed(layout, budget, PLACE_EFFORT)
+        over = [i for i, b in enumerate(layout.buffers) if offsets[i] + b.size > budget]
+        if not over:
+            return finish(layout, offsets, costs)
+        for i in over:
+            buffer = layout.buffers[i]
+            where = slice(buffer.start, buffer.stop)
+            cut = max(offsets[i] + buffer.size - budget, budget // 200)
+            target[where] = np.maximum(np.minimum(target[where], residency.live[where]) - cut, lowest)
+    return _isolated(schedule, budget, costs)
+
+
+def _isolated(schedule: Schedule, budget: int, costs: Costs) -> Candidate | None:
+    """A candidate of `schedule` with positions isolated, more and more until it can be placed."""
+    for part in ISOLATION_THRESHOLDS:
+        residency = Residency(schedule)
+        if not fit(residency, budget):
+            return None
+        residency.isolate(np.flatnonzero(residency.live > int(budget * part)).tolist())
         layout = make_layout(residency, budget, costs.copy_us)
         offsets = place(layout, budget, PLACE_EFFORT)
         if offsets is not None:
@@ -119,27 +162,10 @@ def realise(schedule: Schedule, budget: int, costs: Costs, lowest: int) -> Candi
     return None
 
 
-def sketch(schedule: Schedule, budget: int, costs: Costs) -> int | None:
-    """Microseconds, about, of `schedule` within `budget` bytes if placement goes well; None below the floor."""
-    residency = Residency(schedule)
+def sketch(schedule: Schedule, budget: int, costs: Costs, ceilings: Iterable[tuple[int, int]] = ()) -> Sketch | None:
+    """`schedule` within `budget` bytes as it runs if placement goes well; None below the floor."""
+    residency = Residency(schedule, ceilings)
     if not fit(residency, budget):
         return None
-    return estimate_us(make_layout(residency, budget, costs.copy_us), costs.device)
-
-
-def _attempts(schedule: Schedule, budget: int, lowest: int) -> Iterator[Residency]:
-    """Residencies that fit `budget`, easier and easier to place."""
-    tried = set()
-    for part in LOWER_TARGETS:
-        target = max(lowest, int(budget * part))
-        if target in tried:
-            continue
-        tried.add(target)
-        residency = Residency(schedule)
-        if fit(residency, target):
-            yield residency
-    for part in ISOLATION_THRESHOLDS:
-        residency = Residency(schedule)
-        if fit(residency, budget):
-            residency.isolate(np.flatnonzero(residency.live > int(budget * part)).tolist())
-            yield residency
+    layout = make_layout(residency, budget, costs.copy_us)
+    return Sketch(layout=layout, estimate=estimate(layout, costs.device))

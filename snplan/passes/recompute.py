@@ -8,6 +8,7 @@ that checkpoints remain: without it the last drops would recompute the whole for
 from __future__ import annotations
 
 import heapq
+from collections.abc import Container, Iterable
 
 from snplan.analysis.index import IndexedStep
 from snplan.analysis.schedule import needed_at_end, saved_tensors
@@ -36,20 +37,23 @@ class _Segments:
             self.bytes[a] += self.bytes[b]
 
 
-class _Dropper:
-    """State of `drop_order`."""
+class Dropper:
+    """What a growing set of drops costs: `again` are the ops that run again, `kept` the saved tensors still kept."""
 
-    def __init__(self, step: IndexedStep, segment_bytes: int | None) -> None:
+    def __init__(self, step: IndexedStep, segment_bytes: int | None = None, dropped: Iterable[int] = ()) -> None:
         self.step = step
         self.limit = segment_bytes
         self.again: set[int] = set()
         self.segments = _Segments(len(step.ops))
-        self.kept = set(saved_tensors(step))
+        self.saved = frozenset(saved_tensors(step))
+        self.kept = set(self.saved)
         self.pinned = needed_at_end(step)
         self.readers: list[list[int]] = [[] for _ in step.names]  # forward readers of each tensor
         for op in range(step.backward):
             for tensor in step.reads[op]:
                 self.readers[tensor].append(op)
+        for tensor in sorted(dropped):
+            self.drop(tensor, self.closure(tensor))
 
     def _missing_inputs(self, op: int, without: int) -> list[int]:
         """Producers of what `op` reads and the backward pass will not have, when `without` is dropped as well."""
@@ -103,10 +107,15 @@ class _Dropper:
         self.kept.discard(tensor)
 
 
-def drop_order(step: IndexedStep, segment_bytes: int | None = None) -> list[int]:
-    """Tensors to drop, in order: each time the one that adds least time for a byte (lazy greedy: costs only grow)."""
-    dropper = _Dropper(step, segment_bytes)
-    heap = [(dropper.ratio(tensor), tensor) for tensor in sorted(dropper.kept)]
+def drop_order(
+    step: IndexedStep, segment_bytes: int | None = None, protected: Container[int] = frozenset()
+) -> list[int]:
+    """Tensors to drop, in order: each time the one that adds least time for a byte (lazy greedy: costs only grow).
+
+    `protected` tensors are never dropped.
+    """
+    dropper = Dropper(step, segment_bytes)
+    heap = [(dropper.ratio(tensor), tensor) for tensor in sorted(dropper.kept) if tensor not in protected]
     heapq.heapify(heap)
     drops: list[int] = []
     while heap:
@@ -121,3 +130,23 @@ def drop_order(step: IndexedStep, segment_bytes: int | None = None) -> list[int]
         dropper.drop(tensor, ops)
         drops.append(tensor)
     return drops
+
+
+def worth_moving(step: IndexedStep, bytes_per_us: float) -> frozenset[int]:
+    """Saved tensors that the link serves best: the dearest to recompute that it moves before the backward pass.
+
+    Choosing tensors of known birth for one stream that must be done by a common deadline is scheduling with deadlines
+    read backwards in time: a tensor is taken, and where those born since do not fit the cheapest goes (Moore 1968).
+    """
+    times = [0]
+    for us in step.cost[: step.backward]:
+        times.append(times[-1] + us)
+    taken: list[tuple[float, int]] = []
+    total = 0
+    for tensor in sorted(saved_tensors(step), key=lambda t: (-step.producer[t], t)):
+        op, size = step.producer[tensor], step.size[tensor]
+        heapq.heappush(taken, (step.cost[op] / size, tensor))
+        total += size
+        while total > bytes_per_us * (times[-1] - times[op + 1]):
+            total -= step.size[heapq.heappop(taken)[1]]
+    return frozenset(tensor for _, tensor in taken)
