@@ -23,6 +23,8 @@ MODULES: Mapping[str, str] = {
     "fig6": "drawings",
     "fig10": "memory_figures",
     "table1": "memory_figures",
+    "table2": "pool_table",
+    "table3": "traffic",
 }
 """Figure or table -> the module of `superneurons` with a function of that name."""
 

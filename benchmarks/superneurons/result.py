@@ -19,7 +19,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One figure or table: `charts` are SVG texts by file name."""
+    """One figure or table: `charts` are SVG texts by file name, `digits` those of fractions as printed."""
 
     name: str
     title: str
@@ -28,6 +28,7 @@ class Result:
     checks: Sequence[Check] = ()
     notes: Sequence[str] = ()
     charts: Mapping[str, str] = field(default_factory=dict)
+    digits: int = 3
 
     @property
     def passed(self) -> bool:
@@ -47,7 +48,7 @@ class Result:
 
     def as_text(self) -> str:
         """The result as Markdown: title, table, checks, notes."""
-        cells = [[_shown(cell) for cell in row] for row in self.rows]
+        cells = [[_shown(cell, self.digits) for cell in row] for row in self.rows]
         widths = [max(len(row[i]) for row in [list(self.columns), *cells]) for i in range(len(self.columns))]
         lines = [_line(self.columns, widths), "|" + "|".join("-" * (width + 2) for width in widths) + "|"]
         lines += [_line(row, widths) for row in cells]
@@ -61,7 +62,7 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
     return "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
 
 
-def _shown(cell: Cell) -> str:
+def _shown(cell: Cell, digits: int) -> str:
     if cell is None:
         return "-"
-    return f"{cell:.3f}" if isinstance(cell, float) else str(cell)
+    return f"{cell:.{digits}f}" if isinstance(cell, float) else str(cell)
