@@ -8,12 +8,9 @@ import typer
 
 from snplan.cli.codegen import codegen
 from snplan.cli.compare import compare
-from snplan.cli.compare import compare
 from snplan.cli.compile import compile_model
 from snplan.cli.doctor import doctor
 from snplan.cli.inspect import inspect
-from snplan.cli.max_batch import max_batch
-from snplan.cli.max_depth import max_depth
 from snplan.cli.max_batch import max_batch
 from snplan.cli.max_depth import max_depth
 from snplan.cli.model import model
@@ -57,9 +54,6 @@ app.command()(verify)
 app.command()(profile)
 app.command()(run)
 app.command()(sweep)
-app.command()(compare)
-app.command("max-batch")(max_batch)
-app.command("max-depth")(max_depth)
 app.command()(compare)
 app.command("max-batch")(max_batch)
 app.command("max-depth")(max_depth)
