@@ -58,6 +58,7 @@ def run_plan(
     save_gradients: Path | None = None,
     save_state: Path | None = None,
     snapshot: Path | None = None,
+    export: Callable[[TrainingSession], None] | None = None,
     backend: str | Backend = "numpy",
     debug: bool = False,
     progress: Progress | None = None,
@@ -65,6 +66,7 @@ def run_plan(
     """Run `steps` training steps. Gradients and state are written after the last one.
 
     `snapshot` is a folder: the run goes on from the latest snapshot there, if any, and leaves one after its last step.
+    `export` is called with the session after the last step.
     With `check` every loss, gradient, output and updated state is compared, bit for bit, with an unplanned execution
     of the same step. Raises RunError: SNP-R008 where they differ, and what sessions and data raise.
     """
@@ -89,6 +91,8 @@ def run_plan(
             save_arrays(save_state, session.state())
         if snapshot is not None:
             save_snapshot(session, snapshot)
+        if export is not None:
+            export(session)
         return _report(session, done, checked=check and steps > 0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -108,6 +109,27 @@ class TrainingSession:
         kept = (Role.PARAMETER, Role.STATE, Role.OPTIMIZER)
         names = [entry.tensor for entry in self.index.plan.persistent]
         return [name for name in names if self.index.tensors[name].role in kept]
+
+    def trained(self) -> dict[str, Array]:
+        """Parameters and running statistics as the last step left them, by the names of the model's initializers."""
+        kept = (Role.PARAMETER, Role.STATE)
+        names = [name for name in self.state_names() if self.index.tensors[name].role in kept]
+        return {name: self.backend.read(self._resident[name]) for name in names}
+
+    def export_onnx(self, model: Path | str, target: Path | str) -> None:
+        """Write the plan's `model`, an ONNX file, to `target` with the weights as trained.
+
+        Raises RunError: SNP-R022 where it is not the model that the plan was made from, SNP-R030 where `target` cannot
+        be written.
+        """
+        from snplan.frontend import export_model, load_model
+
+        loaded = load_model(model)
+        wanted = self.index.plan.model.sha256
+        if loaded.sha256 != wanted:
+            message = f"{model} has sha256 {loaded.sha256}, the plan was made from a model with {wanted}; give that one"
+            raise RunError("SNP-R022", message, {"found_sha256": loaded.sha256, "wanted_sha256": wanted})
+        export_model(loaded, self.trained(), Path(target))
 
     def restore(self, values: Mapping[str, Array], *, steps_done: int, seed: int) -> None:
         """Go on from `values` (of all of `state_names`) as if `steps_done` steps with `seed` had been done.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ from snplan.errors import UsageError
 if TYPE_CHECKING:
     from snplan.plan.model import ModelRef, StepPlan
     from snplan.runtime.run import RunReport
+    from snplan.runtime.session import TrainingSession
 
 Backend = Annotated[str, typer.Option("--backend", metavar="numpy|cuda", help="What executes the plan.")]
 Steps = Annotated[int, typer.Option("--steps", metavar="N", help="Training steps.")]
@@ -34,6 +36,9 @@ Snapshot = Annotated[
     str | None,
     typer.Option("--snapshot", metavar="DIR", help="Go on from the latest snapshot in a folder, and leave one there."),
 ]
+Export = Annotated[
+    str | None, typer.Option("--export", metavar="M.onnx", help="Write the model with the weights as trained.")
+]
 ModelFile = Annotated[
     str | None, typer.Option("--model", metavar="M.onnx", help="The plan's model, where it is elsewhere.")
 ]
@@ -49,6 +54,7 @@ def run(
     save_gradients: SaveGradients = None,
     save_state: SaveState = None,
     snapshot: Snapshot = None,
+    export: Export = None,
     model: ModelFile = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -75,6 +81,7 @@ def run(
         "save_gradients": _output(save_gradients, "gradients file", keep),
         "save_state": _output(save_state, "state file", keep),
         "snapshot": files.folder(snapshot, what="snapshot folder") if snapshot is not None else None,
+        "export": _exporter(source, _output(export, "model", keep)),
     }
     report = _run(plan, source, settings, quiet=quiet)
     if json:
@@ -118,6 +125,10 @@ def _matching(places: list[Path], wanted: ModelRef) -> Path:
 
 def _output(path: str | None, what: str, keep: list[Path]) -> Path | None:
     return None if path is None else files.writable(path, what=what, keep=keep)
+
+
+def _exporter(source: Path, target: Path | None) -> Callable[[TrainingSession], None] | None:
+    return None if target is None else lambda session: session.export_onnx(source, target)
 
 
 def _run(plan: StepPlan, source: Path, settings: dict[str, Any], *, quiet: bool) -> RunReport:

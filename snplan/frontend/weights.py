@@ -44,18 +44,22 @@ def read_tensor(loaded: LoadedModel, tensor: TensorProto) -> Array:
     spec = tensor_spec(tensor, f"tensor {tensor.name!r}")
     if spec is None:
         raise ModelError(codes.TENSOR_DATA, f"tensor {tensor.name!r} holds strings, numbers are needed")
+    data = outside_bytes(loaded, tensor)
+    if data is not None:
+        if tensor.data_location != TensorProto.EXTERNAL and len(data) != spec.bytes:
+            message = f"{len(data):,} bytes are stored, shape {list(spec.shape)} needs {spec.bytes:,}"
+            raise ModelError(codes.TENSOR_DATA, f"tensor {tensor.name!r}: {message}")
+        return decoded(data, spec)
+    return tensor_array(tensor, spec)
+
+
+def outside_bytes(loaded: LoadedModel, tensor: TensorProto) -> bytes | None:
+    """A stored tensor's bytes where they are not in the message: external data, or raw data left in the file."""
     if tensor.data_location == TensorProto.EXTERNAL:
         extent = locate(tensor, loaded.path)
-        return decoded(_read(extent.path, extent.offset, extent.length, _no_link), spec)
+        return _read(extent.path, extent.offset, extent.length, _no_link)
     where = loaded.raw.get(tensor.name)
-    if where is not None and not has_data(tensor):
-        if where[1] != spec.bytes:
-            raise ModelError(
-                codes.TENSOR_DATA,
-                f"tensor {tensor.name!r}: {where[1]:,} bytes are stored, shape {list(spec.shape)} needs {spec.bytes:,}",
-            )
-        return decoded(_from_file(loaded, *where), spec)
-    return tensor_array(tensor, spec)
+    return None if where is None or has_data(tensor) else _from_file(loaded, *where)
 
 
 def peek(loaded: LoadedModel, name: str, spec: Spec, places: Sequence[int]) -> list[bytes] | None:
