@@ -19,9 +19,12 @@ from pathlib import Path
 from superneurons.result import Result
 
 MODULES: Mapping[str, str] = {
+    "fig2": "breakdown",
     "fig5": "drawings",
     "fig6": "drawings",
+    "fig8": "breakdown",
     "fig10": "memory_figures",
+    "fig12": "workspaces",
     "table1": "memory_figures",
     "table2": "pool_table",
     "table3": "traffic",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from snplan import models
 from snplan.compiler import CompileOptions, prepare
@@ -24,7 +24,7 @@ def options(budget: int, strategy: str = "auto") -> CompileOptions:
     return CompileOptions(budget_bytes=budget, device=DEVICE, precision="fp32", optimizer="sgd", strategy=strategy)
 
 
-def blocks_of(name: str) -> dict[str, object]:
+def blocks_of(name: str) -> dict[str, Any]:
     """The options that a name such as `resnet:6,32,20,6` adds to its model."""
     _, _, blocks = name.partition(":")
     return {"blocks": tuple(int(count) for count in blocks.split(","))} if blocks else {}
@@ -34,6 +34,6 @@ def blocks_of(name: str) -> dict[str, object]:
 def prepared(name: str, batch: int) -> Prepared:
     """The training step of a model of the zoo, with what its ops cost; `resnet:n1,n2,n3,n4` has that many blocks."""
     model = name.partition(":")[0]
-    form = {"shortcut_norm": False} if "shortcut_norm" in models.options(model) else {}
+    form: dict[str, Any] = {"shortcut_norm": False} if "shortcut_norm" in models.options(model) else {}
     proto = models.build(model, batch=batch, light=True, loss=True, **form, **blocks_of(name))
     return prepare(load_model(proto.SerializeToString()), options(12 << 30))
