@@ -149,8 +149,11 @@ class Search:
 
     def _realise(self, draft: Draft) -> None:
         candidate = realise(self._schedule(draft), self.budget, self.costs, self.floor.bytes, draft.ceilings)
-        if candidate is None:
-            return
+        if candidate is not None:
+            self.consider(candidate)
+
+    def consider(self, candidate: Candidate) -> None:
+        """Take `candidate`, which fits the budget, where it is the fastest so far and the host has room for it."""
         needed = candidate.body.host_arena_bytes
         if self.host_limit is not None and needed > self.host_limit:
             self.host_needed = needed if self.host_needed is None else min(self.host_needed, needed)
