@@ -104,15 +104,25 @@ def settle(wished: Wished, granted: Granted, lists: Lists, order: Int64, capacit
 
 @kernel
 def _near(wished: Wished, granted: Granted, lists: Lists, i: int, near: Int64) -> tuple[int, int]:
-    """Return how many placed buffers are live within the wish of `i`, now in `near`; and the looks that took."""
+    """Return how many placed buffers are live within the wish of `i`, now in `near`; and the looks that took.
+
+    Empty buffers are near nothing: they share no bytes.
+    """
     stretches = len(lists.base) - 2
     count, looks = 0, 0
+    if wished.size[i] == 0:
+        return count, looks
     for k in range(lists.first[i], lists.last[i] + 1):
         which = k if k < lists.last[i] else stretches
         for at in range(lists.base[which], lists.base[which + 1]):
             j = lists.entry[at]
             looks += 1
-            if j == i or granted.offset[j] < 0 or (which < stretches and k > lists.first[i] and lists.first[j] < k):
+            if (
+                j == i
+                or wished.size[j] == 0
+                or granted.offset[j] < 0
+                or (which < stretches and k > lists.first[i] and lists.first[j] < k)
+            ):
                 continue  # the last: it was in the list before, too
             if granted.start[j] < wished.late[i] and granted.end[j] > wished.early[i]:
                 near[count] = j
