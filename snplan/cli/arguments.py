@@ -71,3 +71,10 @@ def refuse_together(because: str, given: dict[str, bool]) -> None:
     useless = [option for option, present in given.items() if present]
     if useless:
         raise UsageError("SNP-U006", f"{' and '.join(useless)} would have no effect with {because}; leave one out")
+
+
+def refuse_without(needed: str, given: dict[str, bool]) -> None:
+    """Raises UsageError (SNP-U006) naming every option that is given and has an effect only beside another one."""
+    useless = [option for option, present in given.items() if present]
+    if useless:
+        raise UsageError("SNP-U006", f"{' and '.join(useless)} would have no effect without {needed}; add it")

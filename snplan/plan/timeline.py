@@ -160,8 +160,13 @@ def _held(index: PlanIndex, buffer: int, tensor: str | None) -> Held:
     if tensor is None:
         return Held(buffer=buffer, tensor=None, bytes=size, group="workspace")
     row = index.tensors.get(tensor)
-    group = "other" if row is None else _GROUP.get(Role(row.role), "other")
+    group = "other" if row is None else group_of(row.role)
     return Held(buffer=buffer, tensor=tensor or None, bytes=size, group=group)
+
+
+def group_of(role: str) -> str:
+    """The key of BREAKDOWN that tensors of a role count for."""
+    return _GROUP.get(Role(role), "other")
 
 
 def breakdown(held: Iterable[Held]) -> dict[str, int]:

@@ -69,10 +69,10 @@ def line_chart(title: str, x_label: str, y_label: str, series: Sequence[Series])
     y_ticks = ticks(0 if lowest < highest / 2 or lowest == highest else lowest, highest)
     x = Scale(low=x_ticks[0], high=x_ticks[-1], start=LEFT, stop=WIDTH - RIGHT)
     y = Scale(low=y_ticks[0], high=y_ticks[-1], start=HEIGHT - BOTTOM, stop=TOP)
-    body = [*_y_axis(y, y_ticks, y_label), *_x_axis(x, x_ticks, x_label)]
+    body = [*y_axis(y, y_ticks, y_label), *x_axis(x, x_ticks, x_label)]
     for number, line in enumerate(series):
         body += _line(line, COLORS[number % len(COLORS)], x, y)
-    return document(title, [*body, *_legend([line.name for line in series])])
+    return document(title, [*body, *legend([line.name for line in series])])
 
 
 def bar_chart(title: str, y_label: str, groups: Sequence[Bar], line: tuple[str, float] | None = None) -> str:
@@ -81,7 +81,7 @@ def bar_chart(title: str, y_label: str, groups: Sequence[Bar], line: tuple[str, 
     y_ticks = ticks(0, max(values, default=1))
     y = Scale(low=y_ticks[0], high=y_ticks[-1], start=HEIGHT - BOTTOM, stop=TOP)
     room = (WIDTH - LEFT - RIGHT) / max(1, len(groups))
-    body = list(_y_axis(y, y_ticks, y_label))
+    body = list(y_axis(y, y_ticks, y_label))
     for number, bar in enumerate(groups):
         body += _bar(bar, LEFT + number * room, room, y)
     if line is not None:
@@ -104,10 +104,14 @@ def document(title: str, body: Sequence[str], height: int = HEIGHT) -> str:
 
 def text(x: float, y: float, words: str, *, anchor: str = "start", kind: str = "", turned: bool = False) -> str:
     """A text element; characters that XML cannot hold become question marks."""
-    clean = "".join(c if c.isprintable() else "?" for c in words)
     turn = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if turned else ""
     named = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}{turn}>{escape(clean)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}{turn}>{escape(clean(words))}</text>'
+
+
+def clean(words: str) -> str:
+    """The words with question marks for characters that XML cannot hold."""
+    return "".join(c if c.isprintable() else "?" for c in words)
 
 
 def number(value: float) -> str:
@@ -115,14 +119,16 @@ def number(value: float) -> str:
     return f"{value:,.10g}" if value == round(value) else f"{value:.6g}"
 
 
-def _y_axis(scale: Scale, marks: Sequence[float], label: str) -> Iterator[str]:
+def y_axis(scale: Scale, marks: Sequence[float], label: str) -> Iterator[str]:
+    """A vertical axis: lines across the chart, numbers, a label."""
     for mark in marks:
         yield f'<path class="grid" d="M{LEFT} {scale(mark):.1f}H{WIDTH - RIGHT}"/>'
         yield text(LEFT - 6, scale(mark) + 4, number(mark), anchor="end")
     yield text(16, (scale.start + scale.stop) / 2, label, anchor="middle", turned=True)
 
 
-def _x_axis(scale: Scale, marks: Sequence[float], label: str) -> Iterator[str]:
+def x_axis(scale: Scale, marks: Sequence[float], label: str) -> Iterator[str]:
+    """A horizontal axis: lines up the chart, numbers, a label."""
     for mark in marks:
         yield f'<path class="grid" d="M{scale(mark):.1f} {TOP}V{HEIGHT - BOTTOM}"/>'
         yield text(scale(mark), HEIGHT - BOTTOM + 16, number(mark), anchor="middle")
@@ -157,7 +163,8 @@ def _bar(bar: Bar, left: float, room: float, y: Scale) -> Iterator[str]:
     yield text(middle, top - 4, f"{bar.value:.4g}", anchor="middle")
 
 
-def _legend(names: Sequence[str]) -> Iterator[str]:
+def legend(names: Sequence[str]) -> Iterator[str]:
+    """Names beside the colours of series in their order, along the bottom."""
     x = float(LEFT)
     for position, name in enumerate(names):
         color = COLORS[position % len(COLORS)]
