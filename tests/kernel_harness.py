@@ -14,7 +14,7 @@ from snplan.codegen.kernels import kernel_for, workspace_bytes
 from snplan.codegen.launch import CONTROL, Addresses, Launch, Source, values
 from snplan.codegen.operand import Order
 from snplan.codegen.render import render
-from snplan.ir import Spec
+from snplan.ir import Op, Spec
 from snplan.ops.base import KINDS
 from snplan.ops.table import infer
 from snplan.plan.model import PlanOp
@@ -85,8 +85,14 @@ class Case:
             outputs=names[1],
             attrs=dict(self.attrs),
             nodes=[],
-            rng=STREAM if KINDS[self.kind].random else None,
+            rng=STREAM if KINDS[self.kind].random or self.kind == "fused" else None,
         )
+
+    @property
+    def ir_op(self) -> Op:
+        """The op as the op table sees it."""
+        op = self.op
+        return Op(name=op.name, kind=op.kind, inputs=tuple(op.inputs), outputs=tuple(op.outputs), attrs=op.attrs)
 
     def layouts(self, order: str) -> list[Order]:
         """Physical orders of inputs and outputs under one of `orders`."""
@@ -185,9 +191,10 @@ def expected(case: Case) -> tuple[Array, ...]:
 
 def sharing(case: Case) -> list[dict[int, int]]:
     """Ways in which outputs may overwrite inputs: each declared pair alone, and all that agree together."""
+    pairs = KINDS[case.kind].pairs
     fits = [
         (j, k)
-        for j, k in KINDS[case.kind].inplace
+        for j, k in (KINDS[case.kind].inplace if pairs is None else pairs(case.ir_op))
         if j < len(case.outputs) and k < len(case.inputs) and case.outputs[j] == case.specs[k]
     ]
     together: dict[int, int] = {}

@@ -31,6 +31,12 @@ def moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
     return mean, np.maximum(variance, 0.0)
 
 
+def mean_of_sums(sums: Array, x: Array, axes: Sequence[int]) -> Array:
+    """`sums` over `axes` of x, rounded to x's type, divided by the number of elements in that type."""
+    count = max(prod(x.shape[axis] for axis in axes), 1)
+    return sums.astype(x.dtype) / x.dtype.type(count)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Normalised:
     """(x - mean) * inv_std over `axes`, and what its gradient needs."""
@@ -41,15 +47,15 @@ class Normalised:
 
     def gradient(self, d: Array, *, centred: bool = True) -> Array:
         """dx where `d` is the gradient of `values`; the statistics depend on x (the mean only if `centred`)."""
-        count = max(prod(d.shape[axis] for axis in self.axes), 1)
-        along = (accurate_sum(d * self.values, self.axes, keepdims=True) / count).astype(d.dtype)
+        along = mean_of_sums(accurate_sum(d * self.values, self.axes, keepdims=True), d, self.axes)
         result = d - self.values * along
         if centred:
-            result = result - (accurate_sum(d, self.axes, keepdims=True) / count).astype(d.dtype)
+            result = result - mean_of_sums(accurate_sum(d, self.axes, keepdims=True), d, self.axes)
         return result * self.inv_std
 
 
-def _inverse_root(variance: Array, attrs: Attrs, dtype: np.dtype[Any]) -> Array:
+def inverse_root(variance: Array, attrs: Attrs, dtype: np.dtype[Any]) -> Array:
+    """1 / sqrt(variance + epsilon), rounded to `dtype` once."""
     return (1.0 / np.sqrt(variance.astype(np.float64) + attrs["epsilon"])).astype(dtype)
 
 
@@ -59,7 +65,8 @@ def batch_norm_train(inputs: Sequence[Array], attrs: Attrs, context: Context) ->
     x, scale, bias = inputs
     axes, shape = _channels(x)
     mean, variance = moments(x, axes)
-    factor = _inverse_root(variance, attrs, x.dtype) * scale.reshape(shape)
+    # From the variance as it is given out: the gradient and what fusion takes apart start from that one.
+    factor = inverse_root(variance.astype(x.dtype), attrs, x.dtype) * scale.reshape(shape)
     y = (x - mean.astype(x.dtype)) * factor + bias.reshape(shape)
     return y, mean.reshape(-1).astype(x.dtype), variance.reshape(-1).astype(x.dtype)
 
@@ -69,7 +76,7 @@ def batch_norm_grad(inputs: Sequence[Array], attrs: Attrs, context: Context) -> 
     """dx, dscale, dbias; the statistics depend on x."""
     x, scale, mean, variance, dy = inputs
     axes, shape = _channels(x)
-    inv_std = _inverse_root(variance.reshape(shape), attrs, x.dtype)
+    inv_std = inverse_root(variance.reshape(shape), attrs, x.dtype)
     normalised = Normalised(values=(x - mean.reshape(shape)) * inv_std, inv_std=inv_std, axes=axes)
     dx = normalised.gradient(dy) * scale.reshape(shape)
     dscale = accurate_sum(dy * normalised.values, axes)
@@ -81,7 +88,7 @@ def batch_norm_eval(inputs: Sequence[Array], attrs: Attrs, context: Context) -> 
     """y with the running statistics."""
     x, scale, bias, mean, variance = inputs
     _, shape = _channels(x)
-    factor = _inverse_root(variance.reshape(shape), attrs, x.dtype) * scale.reshape(shape)
+    factor = inverse_root(variance.reshape(shape), attrs, x.dtype) * scale.reshape(shape)
     return (x - mean.reshape(shape)) * factor + bias.reshape(shape)
 
 
@@ -90,7 +97,7 @@ def batch_norm_eval_grad(inputs: Sequence[Array], attrs: Attrs, context: Context
     """dx, dscale, dbias; the statistics are constants."""
     x, scale, mean, variance, dy = inputs
     axes, shape = _channels(x)
-    inv_std = _inverse_root(variance.reshape(shape), attrs, x.dtype)
+    inv_std = inverse_root(variance.reshape(shape), attrs, x.dtype)
     values = (x - mean.reshape(shape)) * inv_std
     dscale = accurate_sum(dy * values, axes)
     return dy * (inv_std * scale.reshape(shape)), dscale, accurate_sum(dy, axes)
@@ -117,7 +124,7 @@ def layer_norm(inputs: Sequence[Array], attrs: Attrs, context: Context) -> tuple
     """y over the axes from `axis` on, mean and 1 / sqrt(variance + epsilon)."""
     x = inputs[0]
     mean, variance = moments(x, _trailing(x, attrs)[0])
-    near, inv_std = mean.astype(x.dtype), _inverse_root(variance, attrs, x.dtype)
+    near, inv_std = mean.astype(x.dtype), inverse_root(variance, attrs, x.dtype)
     y = (x - near) * inv_std
     if len(inputs) > 1:
         y = y * inputs[1]
@@ -153,7 +160,7 @@ def rms_norm(inputs: Sequence[Array], attrs: Attrs, context: Context) -> tuple[A
     x = inputs[0]
     axes = _trailing(x, attrs)[0]
     square = accurate_sum(x * x, axes, keepdims=True) / max(prod(x.shape[attrs["axis"] :]), 1)
-    inv_rms = _inverse_root(square, attrs, x.dtype)
+    inv_rms = inverse_root(square, attrs, x.dtype)
     y = x * inv_rms
     return y * inputs[1] if len(inputs) > 1 else y, inv_rms
 
@@ -182,7 +189,7 @@ def group_norm(inputs: Sequence[Array], attrs: Attrs, context: Context) -> tuple
     _, shape = _channels(x)
     rows = _grouped(x, attrs["groups"])
     mean, variance = moments(rows, (2,))
-    near, inv_std = mean.astype(x.dtype), _inverse_root(variance, attrs, x.dtype)
+    near, inv_std = mean.astype(x.dtype), inverse_root(variance, attrs, x.dtype)
     y = ((rows - near) * inv_std).reshape(x.shape) * scale.reshape(shape) + bias.reshape(shape)
     return y, near[:, :, 0], inv_std[:, :, 0]
 

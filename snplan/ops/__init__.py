@@ -1,8 +1,10 @@
 """The op table: every kind of op with its shape rule, cost, gradient rule and in-place rule (docs/ops.md)."""
 
 from snplan.ops import (
+    batch_norm,
     binary,
     constants,
+    fused,
     indexing,
     linear,
     losses,
@@ -23,8 +25,10 @@ __all__ = [
     "Backward",
     "Kind",
     "ShapeError",
+    "batch_norm",
     "binary",
     "constants",
+    "fused",
     "indexing",
     "infer",
     "inplace_pairs",

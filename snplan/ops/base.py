@@ -15,6 +15,7 @@ from snplan.ir import Attr, Attrs, Op, Spec
 Specs: TypeAlias = Sequence[Spec]
 Infer: TypeAlias = Callable[[Specs, Attrs], tuple[Spec, ...]]
 Count: TypeAlias = Callable[[Specs, Specs, Attrs], int]
+Pairs: TypeAlias = Callable[[Op], tuple[tuple[int, int], ...]]
 Refusal: TypeAlias = Callable[[Attrs, Sequence[bool]], "str | None"]
 
 
@@ -71,6 +72,7 @@ class Kind:
     differentiable  indices of the inputs that gradients flow to; None: every floating-point input
     inplace         (output, input) pairs that may share one buffer when nothing else needs the input's bytes
                     (`snplan.ops.inplace_pairs` leaves out inputs that an op has not, and other types or sizes)
+    pairs           the same as a function of the op, where its attributes decide
     flops, traffic  arithmetic operations, and bytes moved in device memory, of one execution
     random          the op draws from its random stream (`Op.rng`)
     view            the output is the input's bytes under another shape; removed before planning
@@ -82,6 +84,7 @@ class Kind:
     refuses: Refusal | None = None
     differentiable: tuple[int, ...] | None = None
     inplace: tuple[tuple[int, int], ...] = ()
+    pairs: Pairs | None = None
     flops: Count = elementwise_flops
     traffic: Count = read_write_bytes
     random: bool = False

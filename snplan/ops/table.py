@@ -47,8 +47,8 @@ def input_specs(op: Op, tensors: Mapping[str, Tensor]) -> Specs:
 
 def inplace_pairs(op: Op, tensors: Mapping[str, Tensor]) -> list[tuple[int, int]]:
     """(output, input) pairs of `op` that may share one buffer: declared by its kind, of one type and as many bytes."""
-    pairs = []
-    for output, index in KINDS[op.kind].inplace:
+    pairs, kind = [], KINDS[op.kind]
+    for output, index in kind.inplace if kind.pairs is None else kind.pairs(op):
         if index >= len(op.inputs) or output >= len(op.outputs):
             continue
         written, read = tensors[op.outputs[output]], tensors[op.inputs[index]]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from kernel_harness import Case
 
-from kernel_cases import elementwise, indices, moves, norms, others, reductions
+from kernel_cases import elementwise, fused, indices, moves, norms, others, reductions
 
 FAMILIES: Mapping[str, Callable[[], Iterator[Case]]] = {
     "unary": elementwise.unary_cases,
@@ -24,4 +24,5 @@ FAMILIES: Mapping[str, Callable[[], Iterator[Case]]] = {
     "norm": norms.norm_cases,
     "pool": norms.pool_cases,
     "batch_norm": norms.batch_norm_cases,
+    "fused": fused.fused_cases,
 }
