@@ -60,7 +60,7 @@ def fit_within(
 
     `problem` has the live intervals that are needed; `early` and `late` have the starts and ends that are wished for
     (default: as needed). Close to linear in time; `time_limit` (seconds) buys a search where greedy orders leave some
-    out. Fixed buffers must lie within the capacity and have no wishes. Raises ValueError when two of them overlap.
+    needs out. Fixed buffers must lie within the capacity and have no wishes. Raises ValueError when two of them overlap.
 
     A planner under a budget calls it so: needed = from a stay's first to its last event; wished = held until the
     offload is expected to be done, and begun when the prefetch should be issued. It then sets each buffer's live
@@ -72,7 +72,8 @@ def fit_within(
     wish = _wish(problem, early, late)
 
     def place(cut: Problem) -> Int64:
-        offsets = assign(cut, capacity=capacity, time_limit=time_limit, seed=seed, clock=clock).offsets
+        limit = time_limit if cut is problem else 0.0
+        offsets = assign(cut, capacity=capacity, time_limit=limit, seed=seed, clock=clock).offsets
         return np.where((offsets + cut.size > capacity) & (cut.fixed == FREE), FREE, offsets)
 
     return _settled(problem, wish, _placed(problem, wish, place, KEPT), capacity, time_limit)
