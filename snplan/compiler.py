@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,9 @@ from snplan.passes.realise import Candidate, Costs, step_costs
 from snplan.passes.route import route
 from snplan.passes.search import Search, keep_all_candidate
 from snplan.plan.model import FORMAT, ModelRef, PlanOp, PlanTensor, StepPlan
+from snplan.strategies.base import Strategy, Task
+from snplan.strategies.registry import candidates as strategy_candidates
+from snplan.strategies.registry import parse_strategy
 from snplan.units import format_bytes, round_up
 
 if TYPE_CHECKING:
@@ -37,6 +40,9 @@ if TYPE_CHECKING:
     from snplan.frontend.load import LoadedModel
 
 Progress = Callable[[str, "float | None"], None]
+
+PORTFOLIO_OPS = 3000
+"""Steps of at most so many ops are also planned by every strategy's rule, so that `auto` is never slower."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +130,7 @@ def compile_model(
     Raises UsageError, ModelError, InfeasibleError (the floor is above the budget), NoPlanError, or PlanError should the
     verifier refuse what the planner made (a bug, and nothing is written).
     """
+    parse_strategy(options.strategy)  # a wrong one is refused before the work begins
     prepared = prepare(source, options, progress=progress)
     return plan_prepared(prepared, options, progress=progress, interrupted=interrupted)
 
@@ -171,27 +178,71 @@ def plan_prepared(
     start = time.perf_counter()
     indexed, lowest, reserve = prepared.indexed, prepared.lowest, prepared.reserve(options)
     budget = _arena_budget(options.budget_bytes, reserve, indexed, lowest)
+    strategy = parse_strategy(options.strategy)
+    device = prepared.device if strategy is None else strategy.device(prepared.device)
+    costs = replace(prepared.costs, device=device)
+    task = Task(step=indexed, costs=costs, budget=budget, floor=lowest, reserve=reserve)
     with clock.timed("plan"):
-        search = Search(
-            step=indexed,
-            costs=prepared.costs,
-            budget=budget,
-            floor=lowest,
-            host_limit=options.host_bytes,
-            progress=progress,
-            interrupted=interrupted,
-        )
-        chosen = search.run(prepared.everything)
-    if chosen is None:
-        raise _no_plan(search, options)
+        if strategy is None:
+            chosen = _searched(task, prepared.everything, options, progress, interrupted)
+        else:
+            chosen = _ruled(strategy, task, options)
     with clock.timed("bound"):
-        bound = _bound(prepared.step, indexed, prepared.device, budget, chosen.step_us)
-    plan = assemble_plan(prepared.model, options, prepared.device, reserve, indexed, chosen, bound, lowest)
+        bound = _bound(prepared.step, indexed, device, budget, chosen.step_us)
+    plan = assemble_plan(prepared.model, options, device, reserve, indexed, chosen, bound, lowest)
     with clock.timed("verify"):
         _verified(plan)
     total = sum(prepared.seconds.values()) + time.perf_counter() - start
     seconds = {**prepared.seconds, **clock.seconds, "total": round(total, 3)}
     return CompileResult(plan=plan, report=_report(plan, prepared, chosen, seconds))
+
+
+def _searched(
+    task: Task,
+    everything: Candidate,
+    options: CompileOptions,
+    progress: Progress,
+    interrupted: Callable[[], bool],
+) -> Candidate:
+    """The fastest of the planner's own candidates and, for steps of moderate size, of those of the strategies."""
+    search = Search(
+        step=task.step,
+        costs=task.costs,
+        budget=task.budget,
+        floor=task.floor,
+        host_limit=options.host_bytes,
+        progress=progress,
+        interrupted=interrupted,
+    )
+    if search.run(everything) is everything:
+        return everything
+    if len(task.step.ops) <= PORTFOLIO_OPS:
+        for candidate in strategy_candidates(task):
+            search.consider(candidate)
+            if interrupted():
+                break
+    if search.best is None:
+        raise _no_plan(search, options)
+    return search.best
+
+
+def _ruled(strategy: Strategy, task: Task, options: CompileOptions) -> Candidate:
+    """The candidate of a strategy. Raises InfeasibleError where its rule does not fit the budget or the host."""
+    chosen = strategy.plan(task)
+    needed, limit = chosen.body.host_arena_bytes, options.host_bytes
+    if limit is None or needed <= limit:
+        return chosen
+    raise InfeasibleError(
+        "SNP-P004",
+        f"strategy {strategy.spec} needs {format_bytes(needed)} of host memory, and --host-mem is "
+        f"{format_bytes(limit)}. Raise it or the budget, or choose another strategy",
+        details={
+            "strategy": strategy.spec,
+            "budget_bytes": options.budget_bytes,
+            "host_needed_bytes": needed,
+            "binding": "host memory",
+        },
+    )
 
 
 def _imported(source: Path | LoadedModel, options: CompileOptions) -> tuple[ModelRef, Forward]:
@@ -210,8 +261,6 @@ def _imported(source: Path | LoadedModel, options: CompileOptions) -> tuple[Mode
 
 
 def _step(forward: Forward, options: CompileOptions) -> Step:
-    from dataclasses import replace
-
     from snplan.training import attach_loss, build_inference_step, build_step, make_optimizer
 
     if options.mode == "infer":

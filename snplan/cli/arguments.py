@@ -33,6 +33,12 @@ def one_of(option: str, value: str, choices: Iterable[str]) -> str:
     return value
 
 
+def strategy(option: str, text: str, names: Iterable[str]) -> str:
+    """`text`, a strategy's name, perhaps with parts switched off, which the compiler checks. Raises UsageError."""
+    one_of(option, text.partition(":")[0], names)
+    return text
+
+
 def size(option: str, text: str | None, notes: list[str], *, allow_zero: bool = False) -> int | None:
     """Bytes that an option's text says, None without it; a decimal unit adds a note. Raises UsageError (SNP-U001)."""
     if text is None:

@@ -83,7 +83,7 @@ def _names(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     if not names:
         raise UsageError("SNP-U003", f"--strategies names none; choose from {', '.join(options.STRATEGIES)}")
-    return tuple(arguments.one_of("--strategies", name, options.STRATEGIES) for name in names)
+    return tuple(arguments.strategy("--strategies", name, options.STRATEGIES) for name in names)
 
 
 def _compared(

@@ -10,7 +10,10 @@ PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 OPTIMIZERS = ("sgd", "momentum", "adam", "none")
 MODES = ("train", "infer")
 SOLVERS = ("off",)
-STRATEGIES = ("auto",)
+STRATEGIES = (
+    *("auto", "baseline", "liveness", "caffe", "torch", "mxnet", "tensorflow", "chen", "vdnn-all", "vdnn-conv"),
+    "superneurons",
+)
 
 Model = Annotated[str, typer.Argument(metavar="MODEL.onnx", help="The forward graph.", show_default=False)]
 Plan = Annotated[str, typer.Argument(metavar="PLAN", help="A plan file (.plan.json, also .gz and .zst).")]
@@ -48,7 +51,14 @@ Optimizer = Annotated[
     str | None, typer.Option("--optimizer", metavar="|".join(OPTIMIZERS), help="What updates the parameters.")
 ]
 Precision = Annotated[str, typer.Option("--precision", metavar="|".join(PRECISIONS), help="The math mode.")]
-Strategy = Annotated[str, typer.Option("--strategy", metavar="NAME", help=f"One of {', '.join(STRATEGIES)}.")]
+Strategy = Annotated[
+    str,
+    typer.Option(
+        "--strategy",
+        metavar="NAME[:-PART...]",
+        help=f"The rule of the plan: one of {', '.join(STRATEGIES)}; superneurons:-cache-recompute leaves parts out.",
+    ),
+]
 Device = Annotated[str, typer.Option("--device", metavar="NAME|PROFILE.json", help="The device that the plan is for.")]
 Solver = Annotated[str, typer.Option("--solver", metavar="|".join(SOLVERS), help="Exact refinement of the plan.")]
 TimeLimit = Annotated[

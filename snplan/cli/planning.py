@@ -72,7 +72,7 @@ def read_planning(
         "loss": loss,
         "optimizer": optimizer and arguments.one_of("--optimizer", optimizer, options.OPTIMIZERS),
         "precision": arguments.one_of("--precision", precision, options.PRECISIONS),
-        "strategy": arguments.one_of("--strategy", strategy, options.STRATEGIES),
+        "strategy": arguments.strategy("--strategy", strategy, options.STRATEGIES),
         "device": device,
         "solver": arguments.one_of("--solver", solver, options.SOLVERS),
         "time_limit_s": time_limit,

@@ -1,0 +1,64 @@
+"""`tensorflow`: liveness, and long-lived tensors swapped to unpinned host memory (SuperNeurons, section 2.2).
+
+Copies from and to pageable memory go through a bounce buffer and reach half the speed of pinned ones; the strategy's
+device says so, so that plan file, simulator and reports agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from snplan.analysis.residency import Residency
+from snplan.analysis.schedule import build_schedule
+from snplan.cost.device import Device
+from snplan.passes.layout import Layout
+from snplan.passes.realise import Candidate
+from snplan.strategies.base import Strategy, Task
+from snplan.strategies.layers import is_activation
+from snplan.strategies.moves import Moves, Send, boundary_gap, lean_residency, moved_layout, peak, settle
+
+_RATES = ("h2d_bytes_per_s", "d2h_bytes_per_s", "h2d_both_bytes_per_s", "d2h_both_bytes_per_s")
+
+
+class Tensorflow(Strategy):
+    """While something does not fit, the tensor that waits longest between the passes is swapped out after its last
+    forward reader. It is fetched when it is needed, and the op waits.
+    """
+
+    name: ClassVar[str] = "tensorflow"
+    summary: ClassVar[str] = "liveness; long-lived tensors are swapped to unpinned host memory, without prefetch"
+
+    def device(self, device: Device) -> Device:
+        """`device` with the copy speed of pageable memory: half of pinned memory's."""
+        halves = {rate: max(1, getattr(device, rate) // 2) for rate in _RATES}
+        return replace(device, title=f"{device.title}, pageable host memory", **halves)
+
+    def plan(self, task: Task) -> Candidate:
+        """The candidate that swaps as few tensors as fit the budget. Raises InfeasibleError (SNP-P004)."""
+        schedule = build_schedule(task.step)
+
+        def layout_for(target: int) -> Layout:
+            residency = lean_residency(schedule)
+            moves = swap(residency, target)
+            if peak(residency) > target:
+                raise self.refusal(task, peak(residency))
+            return moved_layout(residency, target, task.costs.copy_us, moves)
+
+        return settle(self, task, layout_for)
+
+
+def swap(residency: Residency, target: int) -> Moves:
+    """Evicts values between the passes, longest wait first, while positions that they span are over `target`."""
+    schedule = residency.schedule
+    waits = []
+    for value in range(len(schedule.values)):
+        index = boundary_gap(residency, value)
+        if index is not None and is_activation(schedule.step, schedule.values[value].tensor):
+            waits.append(residency.gap(value, index))
+    sends: dict[int, Send] = {}
+    for gap in sorted(waits, key=lambda gap: (gap.start - gap.stop, gap.value)):
+        if gap.stop > gap.start and int(residency.live[gap.start : gap.stop].max()) > target:
+            residency.evict(gap.value, gap.index)
+            sends[gap.value] = Send(after=max(gap.start - 1, 0), until=gap.start)
+    return Moves(sends=sends)
