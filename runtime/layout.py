@@ -13,15 +13,17 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from snplan.codegen.operand import Operand, Order, operand
+from snplan.codegen.operand import Operand, Order, operand, strides_of
 from snplan.errors import RunError
 from snplan.ir import DType, Spec
 from snplan.plan.index import PlanIndex
 from snplan.plan.model import PlanOp, Recompute, Run
+from snplan.runtime.device_array import DeviceArray
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Orders: TypeAlias = Mapping[str, Order]
 
+_ORDERS: tuple[Order, ...] = ("plain", "channels_last")
 CONVOLUTIONS = ("conv", "conv_transpose", "conv_filter")
 # Kinds whose operands do not look alike: the order does not pass through them.
 _BARRIERS = frozenset(
@@ -74,6 +76,13 @@ def from_device_order(block: Array, shape: Sequence[int], order: Order) -> Array
     if order == "plain" or len(shape) < 3:
         return block.reshape(tuple(shape))
     return np.ascontiguousarray(np.moveaxis(block.reshape((shape[0], *shape[2:], shape[1])), -1, 1))
+
+
+def held_order(value: DeviceArray, *, prefer: Order) -> Order | None:
+    """The order that an array is in, `prefer` where both are the same bytes; None where it is in neither."""
+    seen = Operand(dtype=DType.UINT8, shape=value.shape, strides=value.strides)
+    fitting: list[Order] = [order for order in _ORDERS if seen.follows(strides_of(value.shape, order))]
+    return prefer if prefer in fitting else next(iter(fitting), None)
 
 
 def _held_plain(index: PlanIndex) -> set[str]:

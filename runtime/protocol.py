@@ -9,6 +9,7 @@ import numpy as np
 
 from snplan.plan.index import PlanIndex
 from snplan.plan.model import Place
+from snplan.runtime.device_array import DeviceArray
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -57,6 +58,9 @@ class Backend(Protocol):
 
     def write(self, place: Place, value: Array) -> None:
         """Put `value`, which has the tensor's type and shape, at `place`."""
+
+    def adopt(self, place: Place, value: DeviceArray) -> None:
+        """Put an input that is in device memory at `place`. Raises RunError (SNP-R002) where that cannot be."""
 
     def stage(self, place: Place, value: Array) -> None:
         """Take an input of the next step while one runs; `send` puts it at its place."""

@@ -20,7 +20,7 @@ from snplan.runtime.protocol import Backend
 from snplan.runtime.reference import Reference, Unplanned
 from snplan.runtime.session import TrainingSession
 from snplan.runtime.snapshot import latest_snapshot, load_snapshot, save_snapshot
-from snplan.runtime.values import input_values, sources, start_values
+from snplan.runtime.values import host_inputs, sources, start_values
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 # Called after each step with its number, how many there are, and its loss.
@@ -130,7 +130,7 @@ def _measured_step(session: TrainingSession, feed: Data, reference: Unplanned | 
 def compare(session: TrainingSession, reference: Unplanned, inputs: Mapping[str, Array], number: int) -> None:
     """Raises RunError (SNP-R008) naming the first tensor that step `number` left with other bits than `reference`."""
     gradients = session.gradients()
-    expected = reference.step(number, input_values(session.index, inputs), [f"{name}:grad" for name in gradients])
+    expected = reference.step(number, host_inputs(session.index, inputs), [f"{name}:grad" for name in gradients])
     for name, value in session.outputs().items():
         _same(name, value, expected[name], number)
     for name, value in gradients.items():

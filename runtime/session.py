@@ -13,6 +13,7 @@ from snplan.errors import RunError
 from snplan.ir import Role, elements
 from snplan.plan.index import PlanIndex, index_plan
 from snplan.plan.model import Persistent, Place, StepPlan
+from snplan.runtime.device_array import DeviceArray
 from snplan.runtime.protocol import Backend
 from snplan.runtime.replay import Measured, Replay
 from snplan.runtime.values import checked, input_values, sources, start_values, weight_error
@@ -54,21 +55,27 @@ class TrainingSession:
         self.measured: Measured | None = None
         self._staged: Mapping[str, Any] | None = None
         self._staged_places: list[Place] = []
+        self._waiting: Mapping[str, DeviceArray] = {}
         for name, value in values.items():
             self.backend.write(self._resident[name], value)
 
     def step(self, inputs: Mapping[str, Any], following: Mapping[str, Any] | None = None) -> float:
         """The loss of one training step over `inputs` (arrays by input name); NaN where the plan has no loss.
 
-        `following` are the inputs of the next call, made ready while this step runs; give the same object then.
+        Arrays may be in the device's memory (`__cuda_array_interface__` or DLPack) where the backend is there too; they
+        must not change before the step that takes them has ended. `following` are the inputs of the next call, made
+        ready while this step runs; give the same object then.
         Raises RunError naming an input that is missing or does not fit, or the action that failed.
         """
         if inputs is self._staged:
             for place in self._staged_places:
                 self.backend.send(place)
+            self._adopt(self._waiting)
         else:
-            for name, value in input_values(self.index, inputs).items():
+            host, device = _by_memory(input_values(self.index, inputs))
+            for name, value in host.items():
                 self.backend.write(self._resident[name], value)
+            self._adopt(device)
         self._staged = None
         meanwhile = None if following is None else partial(self._stage, following)
         self.measured = self._replay.step(self.steps_done + 1, self.seed, meanwhile)
@@ -88,11 +95,15 @@ class TrainingSession:
         return {name: pair[0] for name, pair in pairs.items()}, {name: pair[1] for name, pair in pairs.items()}
 
     def _stage(self, inputs: Mapping[str, Any]) -> None:
-        values = input_values(self.index, inputs)
-        self._staged_places = [self._resident[name] for name in values]
-        for name, value in values.items():
+        host, self._waiting = _by_memory(input_values(self.index, inputs))
+        self._staged_places = [self._resident[name] for name in host]
+        for name, value in host.items():
             self.backend.stage(self._resident[name], value)
         self._staged = inputs
+
+    def _adopt(self, values: Mapping[str, DeviceArray]) -> None:
+        for name, value in values.items():
+            self.backend.adopt(self._resident[name], value)
 
     def gradients(self) -> dict[str, Array]:
         """Gradients of the last step by parameter name, each of its parameter's shape."""
@@ -197,6 +208,12 @@ def make_backend(name: str, *, debug: bool = False) -> Backend:
 
         return CudaBackend(debug=debug)
     raise RunError("SNP-R010", f"there is no backend {name!r}; use numpy or cuda")
+
+
+def _by_memory(values: Mapping[str, Array | DeviceArray]) -> tuple[dict[str, Array], dict[str, DeviceArray]]:
+    """Values in host memory, and those on a device."""
+    device = {name: value for name, value in values.items() if isinstance(value, DeviceArray)}
+    return {name: value for name, value in values.items() if not isinstance(value, DeviceArray)}, device
 
 
 def _loss_place(index: PlanIndex) -> Place | None:

@@ -12,6 +12,7 @@ from snplan.ir import Role
 from snplan.plan.index import PlanIndex
 from snplan.plan.model import PlanTensor
 from snplan.runtime.calls import layout
+from snplan.runtime.device_array import DeviceArray, device_array
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -39,14 +40,35 @@ def start_values(index: PlanIndex, weights: Mapping[str, Array]) -> dict[str, Ar
     return values
 
 
-def input_values(index: PlanIndex, inputs: Mapping[str, Any]) -> dict[str, Array]:
-    """One array for each input tensor. Raises RunError (SNP-R002) naming one that is missing, unknown or unfit."""
+def input_values(index: PlanIndex, inputs: Mapping[str, Any]) -> dict[str, Array | DeviceArray]:
+    """One array for each input tensor, where it is: in host memory, or on a device.
+
+    Raises RunError (SNP-R002) naming one that is missing, unknown or unfit.
+    """
     wanted = sources(index, inputs=True)
     unknown = sorted(set(inputs) - {tensor.name for tensor in wanted})
     if unknown:
         names = ", ".join(tensor.name for tensor in wanted) or "none"
         raise _input_error(f"{unknown[0]} is not an input of the plan's model; its inputs are {names}")
-    return {tensor.name: checked(tensor, inputs.get(tensor.name), _input_error) for tensor in wanted}
+    return {tensor.name: _input_value(tensor, inputs.get(tensor.name)) for tensor in wanted}
+
+
+def host_inputs(index: PlanIndex, inputs: Mapping[str, Any]) -> dict[str, Array]:
+    """The same of inputs that are all in host memory."""
+    return {name: value for name, value in input_values(index, inputs).items() if not isinstance(value, DeviceArray)}
+
+
+def _input_value(tensor: PlanTensor, value: Any) -> Array | DeviceArray:
+    found = device_array(value)
+    if found is None:
+        return checked(tensor, value, _input_error)
+    dtype, shape = layout(tensor)
+    if found.dtype != dtype or found.shape != shape:
+        raise _input_error(
+            f"{tensor.role} {tensor.name} must be {dtype}{list(shape)}; on the device it is "
+            f"{found.dtype}{list(found.shape)}, and is not converted there"
+        )
+    return found
 
 
 def checked(tensor: PlanTensor, value: Any, complain: Complaint) -> Array:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from snplan.codegen.launch import CONTROL, Launch
-from snplan.codegen.operand import Operand
+from snplan.codegen.operand import Operand, Order, operand
 from snplan.errors import RunError
 from snplan.plan.index import PlanIndex
 from snplan.plan.model import PlanOp
@@ -25,7 +25,7 @@ from snplan.runtime.cuda.calls import DeviceCall
 from snplan.runtime.cuda.cudnn import Mode
 from snplan.runtime.cuda.gpu import Array, Gpu, Issue, Stream
 from snplan.runtime.dtypes import numpy_dtype
-from snplan.runtime.layout import Orders
+from snplan.runtime.layout import Orders, spec_of
 from snplan.runtime.numpy import KERNELS, Context
 
 _FIRST_ADDRESS = 1 << 40
@@ -69,6 +69,7 @@ class FakeGpu:
         self.blocks: dict[int, Array] = {}
         self.pinned: list[Array] = []
         self.streams: list[FakeStream] = []
+        self.followed: list[int] = []
         self.launchers: list[tuple[Launch, tuple[Any, ...]]] = []
         self.depth = self.pushes = self.launches = self.graphs = 0
         self.capturing: dict[int, list[tuple[str, Any]]] | None = None
@@ -133,6 +134,10 @@ class FakeGpu:
     def wait(self, stream: Any, event: FakeEvent) -> None:
         """Queue a wait for the latest marker."""
         self._push(stream, "wait", event.marker)
+
+    def follow(self, stream: Any, handle: int) -> None:
+        """Count who is waited for."""
+        self.followed.append(handle)
 
     def elapsed_us(self, start: FakeEvent, end: FakeEvent) -> float:
         """Always the same."""
@@ -308,6 +313,7 @@ class NumpyOnDevice:
 
     def prepare(self, index: PlanIndex, orders: Orders) -> int:
         """No scratch."""
+        self.index, self.orders = index, orders
         return 0
 
     def load(self, calls: Mapping[int, DeviceCall], *, scratch: int, control: int, engines: Mapping[str, int]) -> None:
@@ -324,6 +330,17 @@ class NumpyOnDevice:
             self.gpu.call(self.stream, lambda: self._execute(call))
 
         return [issue]
+
+    def reorder(self, name: str, source: int, target: int) -> list[Issue]:
+        """A copy between the orders."""
+        own = self.orders[name]
+        other: Order = "plain" if own == "channels_last" else "channels_last"
+        spec = spec_of(self.index, name)
+
+        def move() -> None:
+            _array(self.gpu, operand(spec, own), target)[...] = _array(self.gpu, operand(spec, other), source)
+
+        return [lambda: self.gpu.call(self.stream, move)]
 
     def close(self) -> None:
         """Note it."""

@@ -24,7 +24,8 @@ from snplan.runtime.cuda.issue import Issuer, Streams, make_streams
 from snplan.runtime.cuda.kernels import DeviceKernels, Kernels
 from snplan.runtime.cuda.memory import Memory
 from snplan.runtime.cuda.order import plan_edges
-from snplan.runtime.layout import Orders, from_device_order, to_device_order
+from snplan.runtime.device_array import DeviceArray
+from snplan.runtime.layout import Orders, from_device_order, held_order, to_device_order
 from snplan.runtime.numpy.debug import has_nan
 from snplan.runtime.numpy.streams import Delays
 
@@ -205,6 +206,37 @@ class CudaBackend:
             ordered = np.ascontiguousarray(to_device_order(value, self._bound.orders[place.tensor]))
             with self._gpu.current():
                 self._gpu.put(self._address(place), ordered)
+
+    def adopt(self, place: Place, value: DeviceArray) -> None:
+        """Copy an input on the device, behind what its producer has put on its stream; no bytes go through the host.
+
+        Raises RunError (SNP-R002) for one with gaps or in an order of its own.
+        """
+        order = self._bound.orders[place.tensor]
+        held = held_order(value, prefer=order)
+        if held is None:
+            message = f"input {place.tensor} has strides {list(value.strides)}; make it contiguous or channels-last"
+            raise RunError("SNP-R002", message)
+        if not value.nbytes:
+            return
+        with self._gpu.current():
+            if value.stream is not None:
+                self._gpu.follow(self._streams.compute, value.stream)
+            if place.slot is None:
+                self._take(place, value, same=held == order)
+                return
+            self._gpu.synchronize(self._streams.compute)
+            block = np.empty(value.nbytes, np.uint8)
+            self._gpu.get(block, value.address)
+        self.write(place, from_device_order(block.view(value.dtype), value.shape, held))
+
+    def _take(self, place: Place, value: DeviceArray, *, same: bool) -> None:
+        compute, target = self._streams.compute, self._address(place)
+        if same:
+            self._gpu.move(target, value.address, value.nbytes, compute)
+            return
+        for issue in self._kernels.reorder(place.tensor, value.address, target):
+            issue()
 
     def stage(self, place: Place, value: Array) -> None:
         """Put a value of the next step into pinned memory; an input also goes on to the device, where it has room."""

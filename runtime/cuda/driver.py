@@ -102,6 +102,16 @@ class DriverGpu:
         """Make the stream wait."""
         stream.wait_for_event(event)
 
+    def follow(self, stream: Stream, handle: int) -> None:
+        """Through an event of the driver's: PyCUDA has no objects for streams that it did not make."""
+        names = self._bindings
+        (event,) = self._checked(names.cuEventCreate(names.CUevent_flags.CU_EVENT_DISABLE_TIMING), "event", "SNP-R051")
+        try:
+            self._checked(names.cuEventRecord(event, names.CUstream(handle)), "record", "SNP-R051")
+            self._checked(names.cuStreamWaitEvent(names.CUstream(stream.handle), event, 0), "wait", "SNP-R051")
+        finally:
+            names.cuEventDestroy(event)
+
     def elapsed_us(self, start: Any, end: Any) -> float:
         """Microseconds between two timing events."""
         end.synchronize()
@@ -190,9 +200,10 @@ class DriverGpu:
         """Destroy the graph."""
         self._bindings.cuGraphExecDestroy(graph)
 
-    def _checked(self, result: tuple[Any, ...], what: str) -> tuple[Any, ...]:
+    def _checked(self, result: tuple[Any, ...], what: str, code: str = "SNP-R058") -> tuple[Any, ...]:
         status, *values = result
         if int(status) != 0:
             name = getattr(status, "name", str(status))
-            raise RunError("SNP-R058", f"the step could not be captured as a CUDA graph ({what}): {name}")
+            failed = "the step could not be captured as a CUDA graph" if code == "SNP-R058" else "the driver failed"
+            raise RunError(code, f"{failed} ({what}): {name}")
         return tuple(values)

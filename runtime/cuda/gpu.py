@@ -73,6 +73,9 @@ class Gpu(Protocol):
     def wait(self, stream: Stream, event: Any) -> None:
         """What comes on the stream from now on waits for the event as last recorded."""
 
+    def follow(self, stream: Stream, handle: int) -> None:
+        """What comes on the stream from now on waits for what is now on another program's stream, by its handle."""
+
     def elapsed_us(self, start: Any, end: Any) -> float:
         """Microseconds between two timing events; waits for the second."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from snplan.codegen.kernels import LIBRARY, kernel_for
 from snplan.codegen.launch import Addresses, Launch, values
 from snplan.codegen.operand import Operand, Order
-from snplan.ir import Spec
+from snplan.ir import Role, Spec
 from snplan.plan.index import PlanIndex
 from snplan.plan.model import PlanOp
 from snplan.runtime.cuda.calls import DeviceCall, planned_workspaces, role_addresses
@@ -38,6 +38,9 @@ class Kernels(Protocol):
     def issues(self, action: int) -> Sequence[Issue]:
         """The calls that execute an action, in order."""
 
+    def reorder(self, name: str, source: int, target: int) -> Sequence[Issue]:
+        """The calls that copy an input which is in the other physical order into its own."""
+
     @property
     def engines(self) -> Mapping[str, int]:
         """Ids of the engines that run, by op."""
@@ -56,6 +59,7 @@ class DeviceKernels:
     def __init__(self, gpu: Gpu, stream: Stream, mode: Mode) -> None:
         self._gpu, self._stream, self._mode = gpu, stream, mode
         self._launches: dict[str, tuple[Launch, ...]] = {}
+        self._reorders: dict[str, tuple[Launch, ...]] = {}
         self._calls: Mapping[int, DeviceCall] = {}
         self._module: Any = None
         self._cudnn: Cudnn | None = None
@@ -77,6 +81,7 @@ class DeviceKernels:
     def prepare(self, index: PlanIndex, orders: Orders) -> int:
         """Launches of all generated kernels, also those that help library ops; the scratch that any op needs."""
         self._launches = {op.name: op_launches(op, index, orders) for op in index.ops.values()}
+        self._reorders = dict(_reorders(index, orders))
         partial = max((launch.workspace for found in self._launches.values() for launch in found), default=0)
         return max(partial, PRODUCT_SCRATCH if any(op.kind == "matmul" for op in index.ops.values()) else 0)
 
@@ -93,7 +98,8 @@ class DeviceKernels:
     def compile(self, *, scratch: int, control: int) -> None:
         """Compile and load the prepared kernels, which use scratch and control words at these addresses."""
         self._scratch, self._control = scratch, control
-        sources = [launch.source for launches in self._launches.values() for launch in launches]
+        rows = (*self._launches.values(), *self._reorders.values())
+        sources = [launch.source for launches in rows for launch in launches]
         self._module = load_kernels(self._gpu, sources) if sources else None
 
     def issues(self, action: int) -> list[Issue]:
@@ -102,6 +108,14 @@ class DeviceKernels:
         if call.op.kind not in CONVOLUTIONS:
             return self.issues_of(call)
         return self.convolution(call, self._chosen[call.op.name]) if call.op.name in self._chosen else []
+
+    def reorder(self, name: str, source: int, target: int) -> list[Issue]:
+        """The calls that copy an input which is in the other physical order into its own."""
+        at = Addresses(inputs=(source,), outputs=(target,))
+        return [
+            self._gpu.launcher(self._module, launch, values(launch, at), self._stream)
+            for launch in self._reorders[name]
+        ]
 
     def issues_of(self, call: DeviceCall) -> list[Issue]:
         """The calls of an op that has no choice of engines."""
@@ -198,6 +212,18 @@ def op_launches(op: PlanOp, index: PlanIndex, orders: Orders) -> tuple[Launch, .
         return _bias_launches(op, outputs[0]) if op.kind == "conv" else _bias_first(op, inputs, outputs[0])
     specs = [spec_of(index, name) for name in names]
     return kernel_for(op, specs[: len(op.inputs)], specs[len(op.inputs) :], [orders[name] for name in names])
+
+
+def _reorders(index: PlanIndex, orders: Orders) -> Iterator[tuple[str, tuple[Launch, ...]]]:
+    """For each input whose orders differ, launches that bring it from the other order into its own."""
+    for name, row in index.tensors.items():
+        if row.role != Role.INPUT or len(row.shape) < 3 or not row.bytes:
+            continue
+        own = orders[name]
+        other: Order = "plain" if own == "channels_last" else "channels_last"
+        op = PlanOp(name=name, kind="copy", phase="forward", inputs=["x"], outputs=["y"], attrs={}, nodes=[], rng=None)
+        spec = spec_of(index, name)
+        yield name, kernel_for(op, [spec], [spec], [other, own])
 
 
 def _bias_launches(op: PlanOp, y: Operand) -> tuple[Launch, ...]:

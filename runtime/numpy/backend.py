@@ -13,6 +13,7 @@ from snplan.plan.index import PlanIndex
 from snplan.plan.model import Place
 from snplan.runtime.arena import Arena
 from snplan.runtime.calls import layout
+from snplan.runtime.device_array import DeviceArray
 from snplan.runtime.numpy.base import Array, Context
 from snplan.runtime.numpy.bind import Bound, BoundRun, bind_actions
 from snplan.runtime.numpy.debug import NanWatch, Poisoner
@@ -114,6 +115,11 @@ class NumpyBackend:
         if self._debug:
             self._watch.given(place.tensor, value)
         np.copyto(self._at(place), value, casting="no")
+
+    def adopt(self, place: Place, value: DeviceArray) -> None:
+        """Nothing here reads a device."""
+        message = f"input {place.tensor} is in a GPU's memory; copy it to the host for the numpy backend, or use cuda"
+        raise RunError("SNP-R002", message)
 
     def stage(self, place: Place, value: Array) -> None:
         """Keep a copy."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ import numpy as np
 import pytest
 from cuda_zoo import TINY, planned
 
+from snplan import models
+from snplan.codegen.script import replay_script
+from snplan.frontend import load_model, read_weights
 from snplan.plan.model import StepPlan
 from snplan.runtime.cuda.backend import CudaBackend
 from snplan.runtime.data import random_data
@@ -123,3 +127,53 @@ def test_interpreter_ends_clean(fail: bool, threaded: bool, tmp_path: Path) -> N
     assert ("ZeroDivisionError" in done.stderr or "division by zero" in done.stderr) == fail
     if not fail:
         assert done.stderr == ""
+
+
+def test_script_gives_the_same_losses(tmp_path: Path) -> None:
+    """What `snplan codegen` writes runs without snplan, and gives the backend's losses bit for bit."""
+    for name, given in (("resnet", {}), ("gpt2", {}), ("alexnet", {"dropout": 0.5})):
+        plan, weights = planned(name, tmp_path, given=given, share=0.3, optimizer="adam", deterministic=True)
+        with TrainingSession(plan, weights, backend="cuda", seed=3) as session:
+            feed = random_data(session.index, seed=1).step(1)
+            losses = [session.step(feed) for _ in range(3)]
+        folder = tmp_path / f"{name}-script"
+        folder.mkdir()
+        np.savez(folder / "w.npz", **weights)
+        np.savez(folder / "d.npz", **feed)
+        (folder / "replay.py").write_text(replay_script(plan))
+        command = [sys.executable, "replay.py", "--weights", "w.npz", "--data", "d.npz", "--steps", "3", "--seed", "3"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert [float(line.split()[-1]) for line in done.stdout.splitlines()] == losses
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_inputs_of_torch(staged: bool, tmp_path: Path) -> None:
+    """PyTorch's tensors on the device, in both orders, give what arrays in host memory give."""
+    torch = pytest.importorskip("torch")
+    plan, weights = planned("resnet", tmp_path, share=0.5, optimizer="momentum", deterministic=True)
+    found = []
+    for last in (None, torch.contiguous_format, torch.channels_last):
+        with TrainingSession(plan, weights, backend="cuda", seed=3) as session:
+            feeds: list[dict[str, Any]] = [dict(random_data(session.index, seed=k).step(1)) for k in range(4)]
+            if last is not None:
+                for feed in feeds:
+                    feed["input"] = torch.as_tensor(feed["input"], device="cuda").contiguous(memory_format=last)
+                    feed["target"] = torch.as_tensor(feed["target"], device="cuda")
+            found.append([session.step(a, b if staged else None) for a, b in pairwise(feeds)])
+    assert found[1] == found[0]
+    assert found[2] == found[0]
+
+
+def test_trained_weights_to_onnx(tmp_path: Path) -> None:
+    """A model exported from a session on the device holds the session's weights."""
+    plan, weights = planned("resnet", tmp_path, share=0.5, optimizer="momentum", deterministic=True)
+    path = tmp_path / "resnet.onnx"
+    models.save(models.build("resnet", **{**TINY["resnet"], "batch": 2}), path)
+    with TrainingSession(plan, weights, backend="cuda") as session:
+        session.step(random_data(session.index, seed=1).step(1))
+        session.export_onnx(path, tmp_path / "trained.onnx")
+        state = session.trained()
+    found = read_weights(load_model(tmp_path / "trained.onnx"), list(state))
+    for name, value in state.items():
+        np.testing.assert_array_equal(found[name], value)
