@@ -72,17 +72,17 @@ def test_50_steps_of_late_copies_over_poisoned_bytes_change_no_bit(tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", [Offload, Prefetch])
-def test_no_copy_may_lose_what_it_waits_for(kind: type, tmp_path: Path) -> None:
+def test_no_copy_may_lose_what_it_waits_for(kind: type[Offload | Prefetch], tmp_path: Path) -> None:
     """An offload waits for its producer, a prefetch for the bytes' last use: without its edges the verifier objects."""
     plan = squeezed(network(), tmp_path, 0.1, optimizer="none").plan
     assert verify(plan) == []
-    waiting = [i for i, action in enumerate(plan.actions) if isinstance(action, kind) and action.after]
+    waiting = [(i, action) for i, action in enumerate(plan.actions) if isinstance(action, kind) and action.after]
     assert waiting
-    for place in waiting:
+    for place, action in waiting:
         actions = list(plan.actions)
-        actions[place] = msgspec.structs.replace(actions[place], after=[])
+        actions[place] = msgspec.structs.replace(action, after=[])
         findings = verify(msgspec.structs.replace(plan, actions=actions))
-        assert findings, f"action {place} needs none of {plan.actions[place].after}"
+        assert findings, f"action {place} needs none of {action.after}"
 
 
 # -- what moves --------------------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def test_memory_that_the_host_does_not_have_is_refused_with_both_numbers(monkeyp
 
 def twelve_gigabytes() -> Device:
     """A device that copies 12 GB a second each way at once, and issues copies at no cost."""
-    rates = {f"{way}{both}_bytes_per_s": 12 * 10**9 for way in ("h2d", "d2h") for both in ("", "_both")}
+    rates: Any = {f"{way}{both}_bytes_per_s": 12 * 10**9 for way in ("h2d", "d2h") for both in ("", "_both")}
     return replace(load_device("titan-xp"), copy_latency_us=10, **rates)
 
 

@@ -215,7 +215,7 @@ def test_a_shape_that_depends_on_data_is_refused_on_the_path_and_ignored_off_it(
     assert made(proto, tmp_path, loss="output:other").report["status"] == "feasible"
 
 
-@given(forward=forwards(), share=st.sampled_from((0.0, 0.2, 0.5, 0.8, 1.0)))
+@given(forward=forwards(max_ops=8), share=st.sampled_from((0.0, 0.2, 0.5, 0.8, 1.0)))
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_recompute_never_raises_memory_and_does_nothing_where_all_fits(forward: Forward, share: float) -> None:
     """Planned bytes are at most those of the plan that keeps everything; with its bytes nothing moves or runs again."""
