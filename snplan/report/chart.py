@@ -95,7 +95,7 @@ def document(title: str, body: Sequence[str], height: int = HEIGHT) -> str:
     """A whole SVG with a title over its body."""
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-        f'role="img" aria-label="{escape(title, {chr(34): "&quot;"})}">'
+        f'role="img" aria-label="{escape(clean(title), {chr(34): "&quot;"})}">'
     )
     backdrop = f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>'
     caption = text(LEFT, 22, title, kind="title")
@@ -145,7 +145,7 @@ def _line(line: Series, color: str, x: Scale, y: Scale) -> Iterator[str]:
     yield f'<path d="{path}" fill="none" stroke="{color}" stroke-width="1.5"{dash}/>'
     if line.marks:
         for (a, b), (px, py) in zip(line.points, places, strict=True):
-            told = escape(f"{line.name}: {number(a)}, {number(b)}")
+            told = escape(clean(f"{line.name}: {number(a)}, {number(b)}"))
             yield f'<circle cx="{px:.1f}" cy="{py:.1f}" r="3" fill="{color}"><title>{told}</title></circle>'
 
 
@@ -158,7 +158,7 @@ def _bar(bar: Bar, left: float, room: float, y: Scale) -> Iterator[str]:
     top = y(bar.value)
     yield (
         f'<rect x="{left + room * 0.2:.1f}" y="{top:.1f}" width="{room * 0.6:.1f}" height="{y.start - top:.1f}" '
-        f'fill="{COLORS[0]}"><title>{escape(f"{bar.name}: {number(bar.value)}")}</title></rect>'
+        f'fill="{COLORS[0]}"><title>{escape(clean(f"{bar.name}: {number(bar.value)}"))}</title></rect>'
     )
     yield text(middle, top - 4, f"{bar.value:.4g}", anchor="middle")
 
