@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from snplan import models
 from snplan.compiler import CompileOptions, compile_model
 from snplan.frontend import load_model, read_weights
+from snplan.plan.file import read_plan, write_plan
 from snplan.plan.index import index_plan
 from snplan.plan.model import StepPlan
 from snplan.runtime.session import TrainingSession
@@ -34,6 +35,14 @@ def model_file(name: str, **options: Any) -> Path:
 def plan_of(path: Path, **options: Any) -> StepPlan:
     """A plan of a model file."""
     return compile_model(path, CompileOptions(**options)).plan
+
+
+def kept_plan(file: Path, make: Callable[[], StepPlan]) -> StepPlan:
+    """The plan in a file, made where there is none: planning and running may be two machines'."""
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_plan(make(), file)
+    return read_plan(file)
 
 
 def weights_of(path: Path, plan: StepPlan) -> dict[str, Any]:

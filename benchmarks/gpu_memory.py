@@ -13,9 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gpu_common import FOLDER, filled_blocks, model_file, plan_of, provenance, table, weights_of
+from gpu_common import FOLDER, filled_blocks, kept_plan, model_file, plan_of, provenance, table, weights_of
 
-from snplan.plan.file import read_plan, write_plan
 from snplan.plan.model import StepPlan
 from snplan.runtime.cuda.backend import CudaBackend
 from snplan.runtime.data import random_data
@@ -36,13 +35,10 @@ MODELS: dict[str, dict[str, Any]] = {
 STEPS = 3
 
 
-def planned(name: str, path: Path, folder: Path) -> StepPlan:
+def planned(path: Path, folder: Path) -> StepPlan:
     """The plan for 12 GiB, from its file where there is one."""
     file = folder / f"{path.stem}-12G.plan.json"
-    if not file.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        write_plan(plan_of(path, budget_bytes=BUDGET, precision="tf32", optimizer="momentum"), file)
-    return read_plan(file)
+    return kept_plan(file, lambda: plan_of(path, budget_bytes=BUDGET, precision="tf32", optimizer="momentum"))
 
 
 def row_of(name: str, path: Path, plan: StepPlan) -> tuple[list[str], bool]:
@@ -111,7 +107,7 @@ def main() -> int:
     rows, fine = [], True
     for name in given.models or list(MODELS):
         path = model_file(name, **MODELS[name])
-        plan = planned(name, path, given.plans)
+        plan = planned(path, given.plans)
         if not given.plan_only:
             row, good = row_of(name, path, plan)
             rows.append(row)

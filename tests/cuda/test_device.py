@@ -18,6 +18,7 @@ from snplan.frontend import load_model, read_weights
 from snplan.plan.model import StepPlan
 from snplan.runtime.cuda.backend import CudaBackend
 from snplan.runtime.data import random_data
+from snplan.runtime.files import save_arrays
 from snplan.runtime.numpy import Array
 from snplan.runtime.numpy.streams import Delays
 from snplan.runtime.protocol import Backend
@@ -49,7 +50,7 @@ def test_zoo_as_numpy(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"delays": Delays(seed=1, seconds=0.0005)}])
-@pytest.mark.parametrize("share", [0.6, 0.0])
+@pytest.mark.parametrize("share", [0.6, 0.3, 0.0])
 @pytest.mark.parametrize("name", ["resnet", "vgg16", "gpt2", "unet"])
 def test_planned_equals_unplanned(name: str, share: float, options: dict[str, Any], tmp_path: Path) -> None:
     """Whatever is moved and recomputed, no bit changes; also with waits at random places."""
@@ -138,8 +139,8 @@ def test_script_gives_the_same_losses(tmp_path: Path) -> None:
             losses = [session.step(feed) for _ in range(3)]
         folder = tmp_path / f"{name}-script"
         folder.mkdir()
-        np.savez(folder / "w.npz", **weights)
-        np.savez(folder / "d.npz", **feed)
+        save_arrays(folder / "w.npz", weights)
+        save_arrays(folder / "d.npz", feed)
         (folder / "replay.py").write_text(replay_script(plan))
         command = [sys.executable, "replay.py", "--weights", "w.npz", "--data", "d.npz", "--steps", "3", "--seed", "3"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
