@@ -80,3 +80,32 @@ def test_numeric_cases_give_the_loss_that_pytorch_gives(corpus: Path) -> None:
         np.testing.assert_allclose(found[forward.graph.outputs[0]], arrays["loss64"], rtol=1e-5)
         seen += 1
     assert seen
+
+
+@pytest.mark.slow
+def test_running_statistics_move_as_pytorchs_do_but_for_its_sample_variance(corpus: Path) -> None:
+    """From mean 0 and variance 1 one step gives PyTorch's statistics, whose variance is n / (n - 1) times ONNX's.
+
+    The statistics in these files are those after the step already: exporting a module in training mode runs it once.
+    """
+    seen = 0
+    for path in sorted(corpus.glob("num_*.onnx")):
+        loaded, arrays = load_model(path), np.load(path.with_suffix(".npz"))
+        forward = import_model(loaded)
+        stored = {**weights_of(loaded, forward), **{n: arrays[f"in:{n}"] for n in forward.inputs if n != "target"}}
+        stored |= {"target": arrays["target"]} if "target" in forward.inputs else {}
+        tensors = forward.graph.tensors
+        count = {op.outputs[1]: tensors[op.inputs[0]] for op in forward.graph.ops if op.kind == "batch_norm_train"}
+        updates = [op for op in forward.graph.ops if op.kind == "batch_norm_update"]
+        fresh = {n: np.full_like(stored[n], k) for op in updates for k, n in enumerate(op.inputs[:2])}
+        found = evaluate(forward, {**stored, **fresh})
+        for op in updates:
+            x = count[op.inputs[2]]
+            n = x.spec.elements // x.shape[1]
+            mean, var = (found[name].astype(np.float64) for name in op.outputs)
+            wanted = [arrays[f"newstat64:{name}"] for name in op.inputs[:2]]
+            assert np.linalg.norm(mean - wanted[0]) <= 1e-4 * np.linalg.norm(wanted[0]) + 1e-7
+            np.testing.assert_allclose(0.9 + (var - 0.9) * n / (n - 1), wanted[1], rtol=1e-4)
+            np.testing.assert_allclose(stored[op.inputs[1]], wanted[1], rtol=1e-5)
+            seen += 1
+    assert seen == 74
