@@ -60,7 +60,7 @@ def fit_within(
 
     `problem` has the live intervals that are needed; `early` and `late` have the starts and ends that are wished for
     (default: as needed). Close to linear in time; `time_limit` (seconds) buys a search where greedy orders leave some
-    needs out. Fixed buffers must lie within the capacity and have no wishes. Raises ValueError when two of them overlap.
+    needs out. Fixed buffers have to lie within the capacity and have no wishes. Raises ValueError when two overlap.
 
     A planner under a budget calls it so: needed = from a stay's first to its last event; wished = held until the
     offload is expected to be done, and begun when the prefetch should be issued. It then sets each buffer's live
