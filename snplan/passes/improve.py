@@ -93,6 +93,23 @@ def taken_back(draft: Draft, step: IndexedStep) -> list[Draft]:
     return found + [draft.limited(op, index) for op, index in raised]
 
 
+def lightened(draft: Draft, sketch: Sketch, excess: int) -> list[Draft]:
+    """Drafts near `draft` that drop evicted tensors, the cheapest for a byte first, of `excess` bytes and more."""
+    residency = sketch.layout.residency
+    step = residency.schedule.step
+    dropper = Dropper(step, dropped=draft.dropped)
+    evicted = {residency.schedule.values[v].tensor for v, gaps in enumerate(residency.evicted) if gaps}
+    cheapest = sorted(evicted & dropper.kept, key=lambda t: (dropper.ratio(t), t))
+    found: list[Draft] = []
+    for part in (1, 2, 4):
+        chosen: set[int] = set()
+        for tensor in cheapest:
+            if sum(step.size[t] for t in chosen) < excess * part:
+                chosen.add(tensor)
+        found.append(replace(draft, dropped=draft.dropped | chosen))
+    return [near for near in found if near != draft]
+
+
 def _smaller_engine(draft: Draft, sketch: Sketch, position: int) -> Iterator[Draft]:
     residency = sketch.layout.residency
     op = residency.schedule.runs[position]

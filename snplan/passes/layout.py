@@ -21,12 +21,16 @@ from snplan.passes.evict import positions_of_ops
 
 @dataclass(slots=True)
 class Buffer:
-    """A device buffer: live at positions [start, stop), holding one value after another in place."""
+    """A device buffer: live at positions [start, stop), holding one value after another in place.
+
+    `need` is the part of [start, stop) in which its values are used; the rest is there to hide copies.
+    """
 
     size: int
     start: int
     stop: int
     resident: int | None = None  # the value that it holds when the step starts
+    need: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +93,8 @@ def make_layout(residency: Residency, budget: int, copy_us: Callable[[int], int]
     share_buffers(layout)
     upgrade_engines(residency, budget)
     add_workspaces(layout)
+    for buffer in layout.buffers:
+        buffer.need = (buffer.start, buffer.stop)
     live = residency.live.copy()
     _plan_offloads(layout, live, budget, copy_us)
     _plan_prefetches(layout, live, budget, copy_us)

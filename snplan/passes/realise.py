@@ -8,16 +8,17 @@ packed afresh and placement is trivial, so every budget from the floor up is met
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
 
 from snplan.analysis.index import IndexedStep
-from snplan.analysis.residency import Residency
+from snplan.analysis.residency import Live, Residency
 from snplan.analysis.schedule import Schedule
-from snplan.arena.problem import Problem
+from snplan.arena.problem import Problem, make_problem
 from snplan.arena.solve import assign
+from snplan.arena.wishes import Fit, fit_within, shortfall
 from snplan.cost.device import Device
 from snplan.cost.simulate import Timeline, simulate
 from snplan.passes.emit import Body, emit
@@ -28,7 +29,7 @@ from snplan.passes.slots import make_slots
 
 KEEP_ALL_EFFORT = 0.2
 PLACE_EFFORT = 0.3
-ATTEMPTS = 6
+ATTEMPTS = 4
 ISOLATION_THRESHOLDS = (0.97, 0.85, 0.6, 0.3, 0.0)
 
 
@@ -101,13 +102,13 @@ def placed(layout: Layout, capacity: int | None, effort: float) -> list[int]:
     """Offsets of the layout's buffers, those that do not fit `capacity` above it."""
     if not layout.buffers:
         return []
-    problem = Problem(
-        start=np.array([b.start for b in layout.buffers], np.int64),
-        end=np.array([b.stop for b in layout.buffers], np.int64),
-        size=np.array([b.size for b in layout.buffers], np.int64),
-    )
+    problem = _problem(layout, [(b.start, b.stop) for b in layout.buffers])
     offsets: list[int] = assign(problem, capacity=capacity, time_limit=effort).offsets.tolist()
     return offsets
+
+
+def _problem(layout: Layout, intervals: list[tuple[int, int]]) -> Problem:
+    return make_problem(intervals, [b.size for b in layout.buffers])
 
 
 def finish(layout: Layout, offsets: list[int], costs: Costs) -> Candidate:
@@ -127,29 +128,45 @@ def keep_all(schedule: Schedule, costs: Costs) -> Candidate:
 
 
 def realise(
-    schedule: Schedule, budget: int, costs: Costs, lowest: int, ceilings: Iterable[tuple[int, int]] = ()
+    schedule: Schedule, target: int, budget: int, costs: Costs, ceilings: Iterable[tuple[int, int]] = ()
 ) -> Candidate | None:
-    """The first placed candidate of `schedule` within `budget` bytes; `lowest` is the floor."""
-    target = np.full(schedule.end, budget, np.int64)
+    """The candidate of `schedule` planned for `target` bytes and placed within `budget`; None where it does not fit."""
+    limit = np.full(schedule.end, target, np.int64)
     for _ in range(ATTEMPTS):
         residency = Residency(schedule, ceilings)
-        if not fit(residency, budget, target):
+        if not fit(residency, target, limit):
             return None
-        layout = make_layout(residency, budget, costs.copy_us)
-        offsets = placed(layout, budget, PLACE_EFFORT)
-        over = [i for i, b in enumerate(layout.buffers) if offsets[i] + b.size > budget]
-        if not over:
+        layout = make_layout(residency, target, costs.copy_us)
+        offsets = place(layout, budget, PLACE_EFFORT)
+        if offsets is not None:
             return finish(layout, offsets, costs)
-        for i in over:
-            buffer = layout.buffers[i]
-            where = slice(buffer.start, buffer.stop)
-            cut = max(offsets[i] + buffer.size - budget, budget // 200)
-            target[where] = np.maximum(np.minimum(target[where], residency.live[where]) - cut, lowest)
-    return _isolated(schedule, budget, costs)
+        needs = _problem(layout, [b.need for b in layout.buffers])
+        wishes = _problem(layout, [(b.start, b.stop) for b in layout.buffers])
+        found = fit_within(needs, budget, early=wishes.start, late=wishes.end, time_limit=PLACE_EFFORT)
+        if found.complete:
+            _grant(layout, found)
+            return finish(layout, found.offsets.tolist(), costs)
+        _lower(limit, residency, *shortfall(needs, found))
+    return None
 
 
-def _isolated(schedule: Schedule, budget: int, costs: Costs) -> Candidate | None:
-    """A candidate of `schedule` with positions isolated, more and more until it can be placed."""
+def _grant(layout: Layout, found: Fit) -> None:
+    """Give the layout's buffers the live intervals that were granted, and prefetches the moments that follow."""
+    for buffer, start, stop in zip(layout.buffers, found.start.tolist(), found.end.tolist(), strict=True):
+        buffer.start, buffer.stop = start, stop
+    moved = [replace(copy, position=layout.buffers[copy.buffer].start) for copy in layout.prefetches]
+    layout.prefetches = sorted(moved, key=lambda copy: copy.position)
+
+
+def _lower(limit: Live, residency: Residency, times: Live, lacking: Live) -> None:
+    """Lower the limit of live bytes where buffers did not fit, by what they lack, for the next attempt."""
+    for start, stop, size in zip(times[:-1].tolist(), times[1:].tolist(), lacking[:-1].tolist(), strict=True):
+        where = slice(start, stop)
+        limit[where] = np.minimum(limit[where], residency.live[where]) - size
+
+
+def isolated(schedule: Schedule, budget: int, costs: Costs) -> Candidate | None:
+    """A candidate of `schedule` with positions isolated, more and more until it can be placed; None below the floor."""
     for part in ISOLATION_THRESHOLDS:
         residency = Residency(schedule)
         if not fit(residency, budget):

@@ -150,3 +150,24 @@ def worth_moving(step: IndexedStep, bytes_per_us: float) -> frozenset[int]:
         while total > bytes_per_us * (times[-1] - times[op + 1]):
             total -= step.size[heapq.heappop(taken)[1]]
     return frozenset(tensor for _, tensor in taken)
+
+
+def bottlenecks(step: IndexedStep) -> list[int]:
+    """Saved tensors through which all of the forward pass goes: alone they let everything after them be recomputed."""
+    last = [-1] * len(step.names)
+    for op in range(step.backward):
+        for tensor in step.reads[op]:
+            last[tensor] = op
+    crossing: set[int] = set()
+    ends: dict[int, list[int]] = {}
+    found: list[int] = []
+    saved = frozenset(saved_tensors(step))
+    for op in range(step.backward):
+        for tensor in step.writes[op]:
+            if last[tensor] > op and step.ops[op].phase is Phase.FORWARD:
+                crossing.add(tensor)
+                ends.setdefault(last[tensor], []).append(tensor)
+        crossing.difference_update(ends.pop(op, ()))
+        if len(crossing) == 1:
+            found.extend(tensor for tensor in crossing if tensor in saved and tensor not in found[-1:])
+    return found

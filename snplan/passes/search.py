@@ -1,29 +1,33 @@
 """The budget planner: what to recompute, what to move and which engines to use, by the predicted step time of drafts.
 
 First come drafts that differ in how much they drop: prefixes of drop orders, each for a bound on recomputed segments
-and a set of tensors that are left to the link. The best of them are changed where their timelines stall (`improve`), as
-long as that makes them faster. The best drafts are placed, emitted and simulated, and the fastest candidate wins.
+and a set of tensors that stay. The best of them are changed where their timelines stall (`improve`), as long as that
+makes them faster. The best drafts are placed, emitted and simulated, and the fastest candidate wins. Where none can be
+placed, fragmentation is too much for the budget, and lower targets of live bytes are tried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from snplan.analysis.floor import Floor
 from snplan.analysis.index import IndexedStep
-from snplan.analysis.schedule import Schedule, build_schedule, saved_tensors
-from snplan.passes.improve import Draft, relieved, taken_back
-from snplan.passes.realise import Candidate, Costs, Sketch, keep_all, realise, sketch
-from snplan.passes.recompute import drop_order, worth_moving
+from snplan.analysis.schedule import build_schedule
+from snplan.passes.improve import Draft
+from snplan.passes.realise import Candidate, Costs, isolated, keep_all, realise
+from snplan.passes.recompute import bottlenecks, drop_order, worth_moving
+from snplan.passes.trials import Trials
 
-# (part of what the link can move in the forward pass that is left to it, bound on a recomputed segment by budget)
-FAMILIES = ((0.0, 0.35), (0.6, None), (1.0, None), (0.0, 0.12))
-HALVINGS = 7
+# What the link can move in the forward pass, in parts of which it is left the tensors that are dearest to recompute,
+# and the bound on a recomputed segment in parts of the budget.
+LINK_FAMILIES = ((0.0, 0.35), (0.6, None), (1.0, None), (0.0, 0.12))
+# One in so many bottlenecks of the forward pass stays, and the bound on a recomputed segment.
+CHECKPOINT_FAMILIES = ((2, 0.7), (4, 0.7))
 STARTS = 2
 FINALISTS = 3
 LEAST_SKETCHES, MOST_SKETCHES, SKETCHED_OPS = 6, 100, 60_000
-NO_PLAN = 1 << 62
+LOWER_TARGETS = (0.985, 0.96, 0.9, 0.8, 0.65)
 
 
 @dataclass(kw_only=True)
@@ -31,6 +35,7 @@ class Search:
     """What is planned, and the best candidate so far.
 
     `host_limit` bounds the pinned arena (None: no bound); `host_needed` is the least that a candidate asked for.
+    `extra` are candidates from elsewhere, such as strategies: those within the budget compete.
     """
 
     step: IndexedStep
@@ -38,127 +43,110 @@ class Search:
     budget: int
     floor: Floor
     host_limit: int | None = None
+    extra: Sequence[Candidate] = ()
     progress: Callable[[str, float | None], None] = lambda what, share: None
     interrupted: Callable[[], bool] = lambda: False
     best: Candidate | None = None
     host_needed: int | None = None
-    _times: dict[Draft, int] = field(default_factory=dict)
-    _sketches: int = 0
-    _saved: frozenset[int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._saved = frozenset(saved_tensors(self.step))
 
     def run(self, everything: Candidate) -> Candidate | None:
         """The fastest candidate found; `everything` is the keep-all candidate. None where the host limit stops all."""
-        if everything.body.arena_bytes <= self.budget:
+        for candidate in (everything, *self.extra):
+            if candidate.body.arena_bytes <= self.budget:
+                self._offer(candidate)
+        if self.best is everything:
             return everything
-        starts = []
-        for number, (moved, share) in enumerate(FAMILIES):
-            self.progress("planning", number / (len(FAMILIES) + 2))
-            protected = worth_moving(self.step, moved * self.costs.device.d2h_bytes_per_s / 10**6)
-            limit = None if share is None else int(self.budget * share)
-            starts.append(self._search_prefix(drop_order(self.step, limit, protected)))
-            if self.interrupted():
+        trials = self._trials(self.budget, 1)
+        for draft in self._starts(trials, everything):
+            trials.improve(draft)
+        self._finish(trials)
+        for part in LOWER_TARGETS:
+            if self.interrupted() or not self._lower(trials, int(self.budget * part)):
                 break
-        for draft in sorted(dict.fromkeys(starts), key=self._times.__getitem__)[:STARTS]:
-            self.progress("planning", len(FAMILIES) / (len(FAMILIES) + 2))
-            self._improve(draft)
-        self._finish()
+        if self.best is None:
+            self._isolate(trials)
         return self.best
 
-    def _search_prefix(self, drops: list[int]) -> Draft:
-        """The best prefix of `drops` by golden-section search: more recompute means less to move (one minimum)."""
-        drafts = [Draft(dropped=frozenset(drops[:count])) for count in (0, len(drops))]
-        low, high = 0, len(drops)
-        for draft in drafts:
-            self._time(draft)
-        for _ in range(HALVINGS):
-            if high - low < 2 or self.interrupted():
-                break
-            left, right = low + int((high - low) * 0.382), low + int((high - low) * 0.618)
-            drafts += [Draft(dropped=frozenset(drops[:count])) for count in (left, right)]
-            if self._time(drafts[-2]) <= self._time(drafts[-1]):
-                high = right
-            else:
-                low = left
-        return min(drafts, key=self._times.__getitem__)
-
-    def _improve(self, draft: Draft) -> None:
-        """Change `draft` for the better, one change after another, as long as the estimate falls."""
-        while not self._is_over():
-            now = self._sketch(draft)
-            if now is None:
-                return
-            better = self._fastest(relieved(draft, now, self.costs), self._times[draft])
-            if better is None:
-                better = self._fastest(taken_back(draft, self.step), self._times[draft])
-            if better is None:
-                return
-            draft = better
-
-    def _fastest(self, drafts: Sequence[Draft], below: int) -> Draft | None:
-        """The fastest of `drafts`, where one takes less than `below` microseconds."""
-        best: Draft | None = None
-        for draft in drafts:
-            if self._is_over():
-                break
-            if self._time(draft) < below:
-                best, below = draft, self._times[draft]
-        return best
-
-    def _time(self, draft: Draft) -> int:
-        """Estimated microseconds of `draft`; a lower bound on them where that is not the best."""
-        if draft not in self._times:
-            self._times[draft] = self._estimate(draft)
-        return self._times[draft]
-
-    def _estimate(self, draft: Draft) -> int:
-        schedule = self._schedule(draft)
-        least = sum(self.step.cost) + schedule.recompute_us()
-        shortest = min(self._times.values(), default=NO_PLAN)
-        if least >= shortest or self._is_over():
-            return max(least, shortest + 1)
-        self._sketches += 1
-        found = sketch(schedule, self.budget, self.costs, draft.ceilings)
-        return NO_PLAN if found is None else found.step_us
-
-    def _sketch(self, draft: Draft) -> Sketch | None:
-        return sketch(self._schedule(draft), self.budget, self.costs, draft.ceilings)
-
-    def _is_over(self) -> bool:
-        """Whether enough was sketched: less for larger steps, so that planning stays near linear."""
+    def _trials(self, target: int, part: int) -> Trials:
+        """Trials for a target; fewer sketches for larger steps, so that planning stays near linear."""
         most = max(LEAST_SKETCHES, min(MOST_SKETCHES, SKETCHED_OPS // max(1, len(self.step.ops))))
-        return self._sketches >= most or self.interrupted()
+        return Trials(
+            step=self.step,
+            costs=self.costs,
+            target=target,
+            allowance=most // part,
+            host_limit=self.host_limit,
+            interrupted=self.interrupted,
+        )
 
-    def _schedule(self, draft: Draft) -> Schedule:
-        kept = None if not draft.dropped else self._saved - draft.dropped
-        return build_schedule(self.step, kept, draft.transient)
+    def _starts(self, trials: Trials, everything: Candidate) -> list[Draft]:
+        """The best drafts of some families, to be improved."""
+        excess = int(everything.layout.residency.live.max()) - self.budget
+        found: list[Draft] = []
+        families = len(LINK_FAMILIES) + len(CHECKPOINT_FAMILIES)
+        for number, (drops, moved) in enumerate(self._families()):
+            self.progress("planning", number / (families + 2))
+            found.append(trials.best_prefix(drops, self._guess(drops, excess - moved)))
+            if trials.is_over():
+                break
+        self.progress("planning", families / (families + 2))
+        return sorted(dict.fromkeys(found), key=trials.times.__getitem__)[:STARTS]
 
-    def _finish(self) -> None:
+    def _families(self) -> Iterator[tuple[list[int], int]]:
+        """Orders of drops, and the bytes that need not be dropped because the link moves them."""
+        moved = self.costs.device.d2h_bytes_per_s * sum(self.step.cost[: self.step.backward]) // 10**6
+        if self.host_limit is not None:
+            moved = min(moved, self.host_limit)
+        for part, segment in LINK_FAMILIES:
+            kept = worth_moving(self.step, part * self.costs.device.d2h_bytes_per_s / 10**6)
+            yield drop_order(self.step, None if segment is None else int(self.budget * segment), kept), moved
+        narrow = bottlenecks(self.step)
+        for stride, segment in CHECKPOINT_FAMILIES:
+            yield drop_order(self.step, int(self.budget * segment), frozenset(narrow[::stride])), moved
+
+    def _guess(self, drops: list[int], excess: int) -> int:
+        """How many drops free `excess` bytes."""
+        for count, tensor in enumerate(drops):
+            if excess <= 0:
+                return count
+            excess -= self.step.size[tensor]
+        return len(drops)
+
+    def _lower(self, trials: Trials, target: int) -> bool:
+        """Plan for a lower target, from the best drafts of `trials`; false where that cannot beat the best."""
+        lower = self._trials(max(target, self.floor.bytes), len(LOWER_TARGETS))
+        drafts = trials.ranked()[:STARTS]
+        if self.best is not None and min(map(lower.time, drafts)) >= self.best.step_us:
+            return False
+        for draft in drafts:
+            lower.improve(draft)
+        self._finish(lower)
+        return True
+
+    def _finish(self, trials: Trials) -> None:
         """Realise the best drafts; the fastest by simulation wins."""
-        ranked = sorted(self._times, key=lambda draft: (self._times[draft], len(draft.dropped)))
-        for number, draft in enumerate(ranked[:FINALISTS]):
-            if number and self.best is not None and self.interrupted():
+        for number, draft in enumerate(trials.ranked()[:FINALISTS]):
+            best = self.best
+            if best is not None and (best.step_us <= trials.times[draft] or (number and self.interrupted())):
                 return
-            self._realise(draft)
-        for draft in ranked[FINALISTS:]:
+            candidate = realise(trials.schedule(draft), trials.target, self.budget, self.costs, draft.ceilings)
+            if candidate is not None:
+                self._offer(candidate)
+
+    def _isolate(self, trials: Trials) -> None:
+        """Realise the best drafts with isolated positions: this can always be placed."""
+        for draft in trials.ranked():
+            candidate = isolated(trials.schedule(draft), self.budget, self.costs)
+            if candidate is not None:
+                self._offer(candidate)
             if self.best is not None:
                 return
-            self._realise(draft)
 
-    def _realise(self, draft: Draft) -> None:
-        candidate = realise(self._schedule(draft), self.budget, self.costs, self.floor.bytes, draft.ceilings)
-        if candidate is not None:
-            self.consider(candidate)
-
-    def consider(self, candidate: Candidate) -> None:
-        """Take `candidate`, which fits the budget, where it is the fastest so far and the host has room for it."""
+    def _offer(self, candidate: Candidate) -> None:
         needed = candidate.body.host_arena_bytes
         if self.host_limit is not None and needed > self.host_limit:
             self.host_needed = needed if self.host_needed is None else min(self.host_needed, needed)
-            return
-        if self.best is None or candidate.step_us < self.best.step_us:
+        elif self.best is None or candidate.step_us < self.best.step_us:
             self.best = candidate
 
 
