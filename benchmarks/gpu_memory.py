@@ -37,7 +37,7 @@ STEPS = 3
 
 def planned(path: Path, folder: Path) -> StepPlan:
     """The plan for 12 GiB, from its file where there is one."""
-    file = folder / f"{path.stem}-12G.plan.json"
+    file = folder / f"{path.stem}-12G.plan.json.gz"
     return kept_plan(file, lambda: plan_of(path, budget_bytes=BUDGET, precision="tf32", optimizer="momentum"))
 
 

@@ -57,7 +57,7 @@ def whole_plan(path: Path, precision: str, plans: Path) -> StepPlan:
     """A plan with every op of the step, to be profiled."""
     options: dict[str, Any] = {"budget_bytes": 1 << 40, "reserve_bytes": 0}
     options |= {"precision": precision, "optimizer": "momentum"}
-    return kept_plan(plans / f"{path.stem}-{precision}-all.plan.json", lambda: plan_of(path, **options))
+    return kept_plan(plans / f"{path.stem}-{precision}-all.plan.json.gz", lambda: plan_of(path, **options))
 
 
 def profiled(path: Path, given: argparse.Namespace) -> Path:
@@ -83,7 +83,7 @@ def planned(path: Path, share: float, device: str, given: argparse.Namespace) ->
 
     def at(share: float) -> StepPlan:
         return kept_plan(
-            given.plans / f"{path.stem}-{given.precision}-{costs}-{share:.0%}.plan.json", lambda: make(share)
+            given.plans / f"{path.stem}-{given.precision}-{costs}-{share:.0%}.plan.json.gz", lambda: make(share)
         )
 
     def make(share: float) -> StepPlan:

@@ -21,15 +21,25 @@ Rule: TypeAlias = Callable[[list[Any], Attrs], Any]
 
 
 def gradients_of(
-    model: onnx.ModelProto, feeds: Mapping[str, Any], target: Any, dtype: torch.dtype, device: str = "cuda"
+    model: onnx.ModelProto,
+    feeds: Mapping[str, Any],
+    target: Any,
+    dtype: torch.dtype,
+    device: str = "cuda",
+    decisions: list[Tensor] | None = None,
 ) -> tuple[float, dict[str, Any]]:
-    """Mean cross-entropy of the model's first output against `target`, and its gradients by initializer name."""
+    """Mean cross-entropy of the model's first output against `target`, and its gradients by initializer name.
+
+    `decisions` receives what every ReLU let through and which element every max pool took, in order.
+    """
     values = _initial(model, dtype, device)
     for name, array in feeds.items():
         tensor = torch.as_tensor(np.asarray(array), device=device)
         values[name] = tensor.to(dtype) if tensor.is_floating_point() else tensor
     for node in model.graph.node:
         _run(node, values)
+        if decisions is not None and node.op_type in _DECIDING:
+            decisions.append(_DECIDING[node.op_type](values[node.input[0]].detach(), _attrs(node)))
     logits = values[model.graph.output[0].name]
     labels = torch.as_tensor(np.asarray(target), device=device).long()
     if logits.ndim == labels.ndim + 1 and logits.shape[:-1] == labels.shape and logits.ndim > 2:
@@ -53,7 +63,7 @@ def _initial(model: onnx.ModelProto, dtype: torch.dtype, device: str) -> dict[st
 
 
 def _run(node: onnx.NodeProto, values: dict[str, Any]) -> None:
-    attrs = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
+    attrs = _attrs(node)
     inputs = [values[name] if name else None for name in node.input]
     if node.op_type == "Constant":
         result: Any = torch.as_tensor(numpy_helper.to_array(attrs["value"]).copy(), device=_device(values))
@@ -62,6 +72,22 @@ def _run(node: onnx.NodeProto, values: dict[str, Any]) -> None:
         result = RULES[node.op_type](inputs, attrs)
     results = result if isinstance(result, (tuple, list)) else [result]
     values.update(zip([name for name in node.output if name], results, strict=False))
+
+
+def _attrs(node: onnx.NodeProto) -> Attrs:
+    return {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
+
+
+def _taken(x: Tensor, a: Attrs) -> Tensor:
+    """Positions of the largest elements of windows."""
+    kernel = list(a["kernel_shape"])
+    strides = list(a.get("strides", [1] * len(kernel)))
+    pads = _halves(a.get("pads"), len(kernel))
+    _, places = F.max_pool2d(x, kernel, stride=strides, padding=pads, return_indices=True)
+    return places.to(torch.int32)
+
+
+_DECIDING: Mapping[str, Callable[[Tensor, Attrs], Tensor]] = {"Relu": lambda x, a: x > 0, "MaxPool": _taken}
 
 
 def _device(values: Mapping[str, Any]) -> torch.device:
