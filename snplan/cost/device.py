@@ -10,6 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from snplan.cost.pools import Pool, pools_from
 from snplan.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Device:
     launch_us, copy_launch_us       host time to issue a kernel or a copy (eager mode)
     graph_launch_us                 device time between kernels replayed from a graph
     profile                         measured times, where there are any
+    pools                           external memory, where it is not host memory alone over the link above
     """
 
     name: str
@@ -58,15 +60,20 @@ class Device:
     copy_launch_us: int
     graph_launch_us: int
     profile: Profile | None = None
+    pools: tuple[Pool, ...] = ()
 
-    def summary(self) -> dict[str, int | str]:
-        """The plan file's `device`: every field but the profile, as integers and strings."""
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "profile"}
+    def summary(self) -> dict[str, Any]:
+        """The plan file's `device`: every field but the profile, as integers and strings; pools where there are any."""
+        found = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _OPTIONAL}
+        return {**found, "pools": [pool.summary() for pool in self.pools]} if self.pools else found
 
     def flops(self, precision: Precision) -> int:
         """Peak operations a second of matrix products whose operands are float32 tensors, computed in `precision`."""
         rates = {"fp32": self.fp32_flops, "tf32": self.tf32_flops, "bf16": self.bf16_flops, "fp16": self.fp16_flops}
         return rates[precision]
+
+
+_OPTIONAL = ("profile", "pools")
 
 
 def device_names() -> tuple[str, ...]:
@@ -110,8 +117,13 @@ def parse_device(text: str, where: str) -> Device:
 
 
 def device_from(values: Mapping[str, Any], where: str) -> Device:
-    """The device with these fields: strings and positive integers. Raises UsageError (SNP-U046) naming `where`."""
-    wanted = {field.name: field.type for field in fields(Device) if field.name != "profile"}
+    """The device with these fields: strings and positive integers. Raises UsageError (SNP-U046) naming `where`.
+
+    `pools`, a list of tables, may be left out.
+    """
+    values = dict(values)
+    pools = pools_from(values.pop("pools"), where) if "pools" in values else ()
+    wanted = {field.name: field.type for field in fields(Device) if field.name not in _OPTIONAL}
     if missing := [name for name in wanted if name not in values]:
         raise UsageError(
             "SNP-U046", f"{where} lacks {', '.join(missing)}; see snplan/cost/devices/h200.toml for all fields"
@@ -123,7 +135,7 @@ def device_from(values: Mapping[str, Any], where: str) -> Device:
     for way in ("h2d", "d2h"):
         if values[f"{way}_both_bytes_per_s"] > values[f"{way}_bytes_per_s"]:
             raise UsageError("SNP-U046", f"{where}: {way}_both_bytes_per_s must not exceed {way}_bytes_per_s")
-    return Device(**values)
+    return Device(**values, pools=pools)
 
 
 def _check(value: object, name: str, kind: str, where: str) -> None:

@@ -8,11 +8,11 @@ copy that is under way, hence for a later event; so events are met in the order 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from snplan.cost.device import Device
+from snplan.cost.pools import Link
 
 INSTANT, COMPUTE, H2D, D2H = -1, 0, 1, 2
 _SCALE = 10**6  # a rate of 1 B/s moves one scaled byte a microsecond
@@ -25,12 +25,15 @@ Numbers = Sequence[int] | np.ndarray
 class Work:
     """Actions as arrays, indexed by action: stream (-1: takes no time), microseconds on the compute stream or bytes on
     the others, and the actions to wait for as rows of a compressed matrix (`after[after_start[i]:after_start[i + 1]]`).
+
+    `links` gives for actions that copy over another link than the device's own its number in `replay`'s `pools`.
     """
 
     streams: list[int]
     amounts: list[int]
     after_start: list[int]
     after: list[int]
+    links: dict[int, int] = field(default_factory=dict)
 
     def waits(self, action: int) -> list[int]:
         """The actions that `action` waits for beside those of its own stream."""
@@ -42,7 +45,7 @@ def step_time(
     amounts: Numbers,
     after_start: Numbers,
     after: Numbers,
-    device: Device,
+    device: Link,
     release: Numbers | None = None,
 ) -> int:
     """Microseconds until the last action ends; arguments as the fields of `Work`, `release` as for `replay`."""
@@ -50,17 +53,21 @@ def step_time(
     return max((0, *replay(work, device, None if release is None else _ints(release))[1]))
 
 
-def replay(work: Work, device: Device, release: Sequence[int] | None = None) -> tuple[list[int], list[int]]:
+def replay(
+    work: Work, device: Link, release: Sequence[int] | None = None, pools: Sequence[Link] = ()
+) -> tuple[list[int], list[int]]:
     """Start and end of each action in microseconds (-1 where it takes no time).
 
-    `release` gives times before which actions cannot start. Raises ValueError when actions wait for each other.
+    `release` gives times before which actions cannot start, `pools` the links that `work.links` names; copies share
+    what a link has only with copies over the same link. Raises ValueError when actions wait for each other.
     """
     count = len(work.streams)
     end = [-1 if stream != INSTANT else 0 for stream in work.streams]
     start = [-1] * count
     release = release if release is not None else [0] * count
     kernels = _Kernels(work, start, end, release)
-    links = (_Link(work, H2D, device, start, end, release), _Link(work, D2H, device, start, end, release))
+    over = (device, *pools)
+    links = (_Queued(work, H2D, over, start, end, release), _Queued(work, D2H, over, start, end, release))
     now = 0
     while True:
         kernels.drain()
@@ -119,19 +126,27 @@ class _Kernels(_Queue):
         self.next, self.free = len(self.order), free
 
 
-class _Link(_Queue):
-    """One direction of copies: `begin` is when the loaded copy's bytes begin to move, `left` the scaled bytes to go."""
+class _Queued(_Queue):
+    """One direction of copies: `begin` is when the loaded copy's bytes begin to move, `left` the scaled bytes to go.
 
-    __slots__ = ("alone", "begin", "both", "latency", "left", "loaded")
+    `link` is the number of the link that it runs over, 0 for the device's own; `rates` has those of each link.
+    """
+
+    __slots__ = ("begin", "left", "link", "links", "loaded", "rates")
 
     def __init__(
-        self, work: Work, stream: int, device: Device, start: list[int], end: list[int], release: Sequence[int]
+        self,
+        work: Work,
+        stream: int,
+        over: Sequence[Link],
+        start: list[int],
+        end: list[int],
+        release: Sequence[int],
     ) -> None:
         super().__init__(work, stream, start, end, release)
-        way = "h2d" if stream == H2D else "d2h"
-        self.alone: int = getattr(device, f"{way}_bytes_per_s")
-        self.both: int = getattr(device, f"{way}_both_bytes_per_s")
-        self.latency = device.copy_latency_us
+        self.rates = [_rates(link, stream) for link in over]
+        self.links = work.links
+        self.link = 0
         self.loaded = False
         self.begin = _FAR
         self.left = 0
@@ -148,14 +163,16 @@ class _Link(_Queue):
             time = max(time, self.end[j])
         self.loaded = True
         self.start[i] = time
-        self.begin = time + self.latency
+        self.link = self.links[i] + 1 if self.links else 0
+        self.begin = time + self.rates[self.link][2]
         self.left = self.amounts[i] * _SCALE
 
-    def rate(self, now: int, other: _Link) -> int:
+    def rate(self, now: int, other: _Queued) -> int:
         """Scaled bytes a microsecond at this moment."""
-        return self.both if other.loaded and other.begin <= now else self.alone
+        alone, both, _ = self.rates[self.link]
+        return both if other.loaded and other.begin <= now and other.link == self.link else alone
 
-    def event(self, now: int, other: _Link) -> int:
+    def event(self, now: int, other: _Queued) -> int:
         """When the loaded copy begins to move bytes or, if it does, ends at the present rates."""
         if not self.loaded:
             return _FAR
@@ -171,6 +188,13 @@ class _Link(_Queue):
         self.end[self.order[self.next]] = self.free = to
         self.next += 1
         self.loaded = False
+
+
+def _rates(link: Link, stream: int) -> tuple[int, int, int]:
+    """Bytes a second alone and while both directions run, and the latency in microseconds."""
+    if stream == H2D:
+        return link.h2d_bytes_per_s, link.h2d_both_bytes_per_s, link.copy_latency_us
+    return link.d2h_bytes_per_s, link.d2h_both_bytes_per_s, link.copy_latency_us
 
 
 def _ints(values: Numbers) -> list[int]:

@@ -51,15 +51,22 @@ def simulate(
     device: Device,
     *,
     launch: LaunchMode = "graph",
+    slot_pools: Mapping[int, str] | None = None,
 ) -> Timeline:
     """The timeline of `actions`.
 
     `op_us` gives the time of an op by name, or is called with the op's name and the engine that an `algorithm` action
-    chose for this execution (None where none did). `tensor_bytes` gives the bytes of offloaded and prefetched tensors.
+    chose for this execution (None where none did). `tensor_bytes` gives the bytes of offloaded and prefetched tensors,
+    `slot_pools` the pool of each slot where the device has pools: copies then run over the pool's link.
     Raises ValueError when actions wait for each other for ever.
     """
     work = encode(actions, op_us, tensor_bytes)
-    start, end = replay(work, device, issue_times(work.streams, device) if launch == "eager" else None)
+    if slot_pools:
+        numbers = {pool.name: number for number, pool in enumerate(device.pools)}
+        copies = ((i, action) for i, action in enumerate(actions) if isinstance(action, Offload | Prefetch))
+        work.links.update((i, numbers[slot_pools[action.slot]]) for i, action in copies)
+    release = issue_times(work.streams, device) if launch == "eager" else None
+    start, end = replay(work, device, release, device.pools)
     return _timeline(work, start, end)
 
 

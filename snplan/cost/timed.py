@@ -24,7 +24,8 @@ def plan_timeline(plan: StepPlan, device: Device | None = None) -> Timeline:
     """
     used = device or device_of(plan)
     sizes = {row.name: row.bytes for row in plan.tensors}
-    return simulate(plan.actions, op_times(plan, used), sizes, used)
+    pools = {row.id: row.pool for row in plan.slots if row.pool is not None}
+    return simulate(plan.actions, op_times(plan, used), sizes, used, slot_pools=pools)
 
 
 def device_of(plan: StepPlan) -> Device:

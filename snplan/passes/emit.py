@@ -25,12 +25,13 @@ from snplan.plan.model import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """A host slot: offset and bytes in the pinned arena, live at positions [start, stop)."""
+    """A host slot: offset and bytes in the pinned arena, live at positions [start, stop); the pool if there are any."""
 
     offset: int
     size: int
     start: int
     stop: int
+    pool: str | None = None
 
 
 @dataclass(kw_only=True)
@@ -157,7 +158,7 @@ def emit(layout: Layout, offsets: Sequence[int], slots: Sequence[Slot], slot_of:
     _emit_places(emitter)
     body = emitter.body
     body.buffers = [Extent(id=i, offset=offsets[i], bytes=b.size) for i, b in enumerate(layout.buffers)]
-    body.slots = [Extent(id=i, offset=slot.offset, bytes=slot.size) for i, slot in enumerate(slots)]
+    body.slots = [Extent(id=i, offset=slot.offset, bytes=slot.size, pool=slot.pool) for i, slot in enumerate(slots)]
     body.arena_bytes = max((b.offset + b.bytes for b in body.buffers), default=0)
     body.host_arena_bytes = max((s.offset + s.bytes for s in body.slots), default=0)
     body.peak_live_bytes = emitter.peak

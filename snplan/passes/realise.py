@@ -27,7 +27,7 @@ from snplan.passes.evict import fit
 from snplan.passes.layout import Layout, make_layout
 from snplan.passes.slots import make_slots
 
-KEEP_ALL_EFFORT = 0.2
+KEEP_ALL_EFFORT = 1.0
 PLACE_EFFORT = 0.3
 ATTEMPTS = 4
 ISOLATION_THRESHOLDS = (0.97, 0.85, 0.6, 0.3, 0.0)
@@ -113,9 +113,10 @@ def _problem(layout: Layout, intervals: list[tuple[int, int]]) -> Problem:
 
 def finish(layout: Layout, offsets: list[int], costs: Costs) -> Candidate:
     """The candidate of a placed layout."""
-    slots, slot_of = make_slots(layout)
+    slots, slot_of = make_slots(layout, costs.device.pools)
     body = emit(layout, offsets, slots, slot_of)
-    timeline = simulate(body.actions, costs.time, costs.tensor_bytes, costs.device)
+    pools = {slot.id: slot.pool for slot in body.slots if slot.pool is not None}
+    timeline = simulate(body.actions, costs.time, costs.tensor_bytes, costs.device, slot_pools=pools)
     return Candidate(schedule=layout.residency.schedule, layout=layout, body=body, timeline=timeline)
 
 

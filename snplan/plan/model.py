@@ -43,12 +43,16 @@ class PlanOp(_Record, frozen=True, kw_only=True):
     rng: int | None
 
 
-class Extent(_Record, frozen=True, kw_only=True):
-    """Bytes at an offset: a buffer of the device arena, or a slot of the pinned host arena."""
+class Extent(_Record, frozen=True, kw_only=True, omit_defaults=True):
+    """Bytes at an offset: a buffer of the device arena, or a slot of the pinned host arena.
+
+    `pool` names a slot's pool where the plan's device has pools; each pool is a part of the host arena.
+    """
 
     id: int
     offset: int
     bytes: int
+    pool: str | None = None
 
 
 class Place(_Record, frozen=True, kw_only=True, omit_defaults=True):

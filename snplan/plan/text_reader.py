@@ -231,7 +231,8 @@ def _extent(letter: str) -> Callable[[Line], Extent]:
         line.need("offset")
         offset = line.integer()
         line.need("bytes")
-        return Extent(id=id, offset=offset, bytes=line.integer())
+        size = line.integer()
+        return Extent(id=id, offset=offset, bytes=size, pool=line.name() if line.word("pool") else None)
 
     return read
 

@@ -90,7 +90,8 @@ def _op(row: PlanOp) -> str:
 
 
 def _extent(letter: str, row: Extent) -> str:
-    return f"{letter}{row.id} offset {row.offset} bytes {row.bytes}"
+    text = f"{letter}{row.id} offset {row.offset} bytes {row.bytes}"
+    return text if row.pool is None else f"{text} pool {name_text(row.pool)}"
 
 
 def _place(row: Place) -> str:
