@@ -65,6 +65,7 @@ class CompileOptions:
     deterministic: bool = False
     freeze: tuple[str, ...] = ()
     train_batchnorm: bool = False
+    fuse: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +114,13 @@ class Prepared:
         """The keep-all candidate; made when it is first asked for."""
         return keep_all_candidate(self.indexed, self.costs)
 
+    @cached_property
+    def unfused(self) -> Prepared:
+        """The same with every op on its own, as the systems whose rules strategies follow have them."""
+        if not self.options.fuse:
+            return self
+        return _prepared(self.model, self.forward, replace(self.options, fuse=False), _Clock(lambda what, share: None))
+
     def reserve(self, options: CompileOptions) -> int:
         """Bytes of the budget that the plan leaves to the CUDA context and library handles."""
         return self.device.reserve_bytes if options.reserve_bytes is None else options.reserve_bytes
@@ -140,11 +148,18 @@ def prepare(
 ) -> Prepared:
     """The model's step with costs; budgets and strategies in `options` play no part. Raises UsageError, ModelError."""
     clock = _Clock(progress)
-    device = load_device(options.device)
+    load_device(options.device)  # a wrong one is refused before the work begins
     with clock.timed("import"):
         model, forward = _imported(source, options)
+    return _prepared(model, forward, options, clock)
+
+
+def _prepared(model: ModelRef, forward: Forward, options: CompileOptions, clock: _Clock) -> Prepared:
+    device = load_device(options.device)
     with clock.timed("differentiate"):
         step = _step(forward, options)
+    with clock.timed("fuse"):
+        step = sink_updates(persist_sources(_fused(step) if options.fuse else step))
     with clock.timed("cost"):
         check_sizes(step.graph)
         indexed = _indexed(step, device, options)
@@ -176,9 +191,12 @@ def plan_prepared(
     """
     clock = _Clock(progress)
     start = time.perf_counter()
+    strategy = parse_strategy(options.strategy)
+    if strategy is not None:
+        prepared = prepared.unfused
+    options = replace(options, fuse=prepared.options.fuse)
     indexed, lowest, reserve = prepared.indexed, prepared.lowest, prepared.reserve(options)
     budget = _arena_budget(options.budget_bytes, reserve, indexed, lowest)
-    strategy = parse_strategy(options.strategy)
     device = prepared.device if strategy is None else strategy.device(prepared.device)
     costs = replace(prepared.costs, device=device)
     task = Task(step=indexed, costs=costs, budget=budget, floor=lowest, reserve=reserve)
@@ -264,11 +282,16 @@ def _step(forward: Forward, options: CompileOptions) -> Step:
     from snplan.training import attach_loss, build_inference_step, build_step, make_optimizer
 
     if options.mode == "infer":
-        return persist_sources(build_inference_step(replace(forward, graph=route(forward.graph))))
+        return build_inference_step(replace(forward, graph=route(forward.graph)))
     with_loss = attach_loss(forward, options.loss)
     routed = replace(with_loss, graph=route(with_loss.graph))
-    step = build_step(routed, freeze=options.freeze, optimizer=make_optimizer(options.optimizer))
-    return sink_updates(persist_sources(step))
+    return build_step(routed, freeze=options.freeze, optimizer=make_optimizer(options.optimizer))
+
+
+def _fused(step: Step) -> Step:
+    from snplan.training import fuse_step
+
+    return fuse_step(step)
 
 
 def _indexed(step: Step, device: Device, options: CompileOptions) -> IndexedStep:

@@ -39,6 +39,7 @@ def compile_model(
     deterministic: options.Deterministic = False,
     freeze: options.Freeze = None,
     train_batchnorm: options.TrainBatchnorm = False,
+    fuse: options.Fuse = True,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> int:
@@ -73,6 +74,7 @@ def compile_model(
         "deterministic": deterministic,
         "freeze": tuple(freeze or ()),
         "train_batchnorm": train_batchnorm,
+        "fuse": fuse,
     }
     return _compiled(model, path, chosen, notes, quiet=quiet, as_json=json)
 

@@ -70,6 +70,9 @@ Deterministic = Annotated[
 Freeze = Annotated[
     list[str] | None, typer.Option("--freeze", metavar="GLOB", help="Parameters that are not trained; repeatable.")
 ]
+Fuse = Annotated[
+    bool, typer.Option("--fuse/--no-fuse", help="Elementwise chains, and what sums read, run as one op each.")
+]
 TrainBatchnorm = Annotated[
     bool, typer.Option("--train-batchnorm", help="BatchNorm of a graph in eval mode uses the batch's statistics.")
 ]

@@ -48,6 +48,7 @@ def read_planning(
     deterministic: options.Deterministic = False,
     freeze: options.Freeze = None,
     train_batchnorm: options.TrainBatchnorm = False,
+    fuse: options.Fuse = True,
 ) -> Planning:
     """What the planning options say. Raises UsageError for values that are wrong or exclude each other."""
     if mode == "infer":
@@ -79,6 +80,7 @@ def read_planning(
         "deterministic": deterministic,
         "freeze": tuple(freeze or ()),
         "train_batchnorm": train_batchnorm,
+        "fuse": fuse,
     }
     return Planning(fields=fields, notes=notes)
 
