@@ -20,8 +20,10 @@ PAPER_BATCH = {"alexnet": 128}
 
 
 def options(budget: int, strategy: str = "auto") -> CompileOptions:
-    """How every experiment compiles: float32, plain SGD, the paper's device."""
-    return CompileOptions(budget_bytes=budget, device=DEVICE, precision="fp32", optimizer="sgd", strategy=strategy)
+    """How every experiment compiles: float32, plain SGD, the paper's device, every layer on its own."""
+    return CompileOptions(
+        budget_bytes=budget, device=DEVICE, precision="fp32", optimizer="sgd", strategy=strategy, fuse=False
+    )
 
 
 def blocks_of(name: str) -> dict[str, Any]:
