@@ -19,7 +19,7 @@ from solver.steps import brute_force, chain, fan, random_graph, slow_link, step_
 
 from snplan.analysis.floor import floor
 from snplan.analysis.index import IndexedStep
-from snplan.passes.realise import Costs, step_costs
+from snplan.passes.realise import step_costs
 from snplan.passes.refine import Realiser, refine_candidate
 from snplan.passes.search import Search, keep_all_candidate
 from snplan.solver.space import make_space
@@ -91,8 +91,7 @@ def passed(rows: list[Row]) -> bool:
 
 def table(rows: list[Row]) -> str:
     """The rows as text, with the mean excess below."""
-    head = f"{'step':14} {'ops':>4} {'budgets':>8} {'CP-SAT optimal':>15} {'planner met':>12} {'planner excess':>15} {'s':>6}"
-    lines = [head]
+    lines = [f"{'step':14} {'ops':>4} {'budgets':>8} {'CP-SAT optimal':>15} {'met':>12} {'planner excess':>15} {'s':>6}"]
     for row in rows:
         lines.append(
             f"{row.name:14} {row.ops:4} {row.budgets:8} {row.proved:15} {row.met:12} {row.excess:14.1%} {row.seconds:6}"

@@ -38,6 +38,7 @@ from snplan.units import format_bytes, round_up
 if TYPE_CHECKING:
     from snplan.cost.device import Precision
     from snplan.frontend.load import LoadedModel
+    from snplan.solver.refine import Outcome
 
 Progress = Callable[[str, "float | None"], None]
 
@@ -207,12 +208,16 @@ def plan_prepared(
             chosen = _ruled(strategy, task, options)
     with clock.timed("bound"):
         bound = _bound(prepared.step, indexed, device, budget, chosen.step_us)
+    outcome = None
+    if options.solver == "cp-sat" and strategy is None and chosen is not prepared.everything:
+        with clock.timed("solve"):
+            chosen, outcome = _refined(task, chosen, bound, options, progress, interrupted)
     plan = assemble_plan(prepared.model, options, device, reserve, indexed, chosen, bound, lowest)
     with clock.timed("verify"):
         _verified(plan)
     total = sum(prepared.seconds.values()) + time.perf_counter() - start
     seconds = {**prepared.seconds, **clock.seconds, "total": round(total, 3)}
-    return CompileResult(plan=plan, report=_report(plan, prepared, chosen, seconds))
+    return CompileResult(plan=plan, report=_report(plan, prepared, chosen, outcome, seconds))
 
 
 def _searched(
@@ -223,25 +228,46 @@ def _searched(
     interrupted: Callable[[], bool],
 ) -> Candidate:
     """The fastest of the planner's own candidates and, for steps of moderate size, of those of the strategies."""
+    fits = everything.body.arena_bytes <= task.budget
+    ruled = () if fits or len(task.step.ops) > PORTFOLIO_OPS else tuple(strategy_candidates(task))
     search = Search(
         step=task.step,
         costs=task.costs,
         budget=task.budget,
         floor=task.floor,
         host_limit=options.host_bytes,
+        extra=ruled,
         progress=progress,
         interrupted=interrupted,
     )
-    if search.run(everything) is everything:
-        return everything
-    if len(task.step.ops) <= PORTFOLIO_OPS:
-        for candidate in strategy_candidates(task):
-            search.consider(candidate)
-            if interrupted():
-                break
+    search.run(everything)
     if search.best is None:
         raise _no_plan(search, options)
     return search.best
+
+
+def _refined(
+    task: Task,
+    chosen: Candidate,
+    bound: int,
+    options: CompileOptions,
+    progress: Progress,
+    interrupted: Callable[[], bool],
+) -> tuple[Candidate, Outcome]:
+    """The best that CP-SAT makes of `chosen` within the time limit, and how its search ended."""
+    from snplan.passes.refine import refine_candidate
+
+    refined = refine_candidate(
+        chosen,
+        task.costs,
+        task.budget,
+        bound_us=bound,
+        seconds=options.time_limit_s,
+        host_limit=options.host_bytes,
+        progress=lambda text: progress(text, None),
+        interrupted=interrupted,
+    )
+    return refined.candidate, refined.outcome
 
 
 def _ruled(strategy: Strategy, task: Task, options: CompileOptions) -> Candidate:
@@ -434,7 +460,9 @@ def _verified(plan: StepPlan) -> None:
         raise PlanError("SNP-P010", f"the planner made a plan that fails verification: {findings[0]} (this is a bug)")
 
 
-def _report(plan: StepPlan, prepared: Prepared, chosen: Candidate, seconds: Mapping[str, float]) -> dict[str, Any]:
+def _report(
+    plan: StepPlan, prepared: Prepared, chosen: Candidate, outcome: Outcome | None, seconds: Mapping[str, float]
+) -> dict[str, Any]:
     from snplan.plan.timeline import binding_op, breakdown, copied_bytes, count_actions, live_set, peak_moment
 
     counts = count_actions(plan)
@@ -469,6 +497,7 @@ def _report(plan: StepPlan, prepared: Prepared, chosen: Candidate, seconds: Mapp
         "tensors": len(plan.tensors),
         "warnings": [*dict.fromkeys((*prepared.forward.warnings, *prepared.step.warnings))],
         "seconds": dict(seconds),
+        "solver": None if outcome is None else {"status": outcome.status, "plans": outcome.evaluated},
     }
 
 

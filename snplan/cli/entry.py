@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 
 from snplan.cli import failure, output
 from snplan.cli.arguments import refuse_repeated
+
+COLLECTIONS = (100_000, 50, 50)
+"""Graphs are many small objects that live on: Python's own thresholds spend half of a large plan's time on them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -17,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     output.tolerate_odd_characters()
+    gc.set_threshold(*COLLECTIONS)
     try:
         refuse_repeated(given)
         return _command(given)

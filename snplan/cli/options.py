@@ -9,7 +9,7 @@ import typer
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 OPTIMIZERS = ("sgd", "momentum", "adam", "none")
 MODES = ("train", "infer")
-SOLVERS = ("off",)
+SOLVERS = ("off", "cp-sat")
 STRATEGIES = (
     *("auto", "baseline", "liveness", "caffe", "torch", "mxnet", "tensorflow", "chen", "vdnn-all", "vdnn-conv"),
     "superneurons",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from snplan.ir.dtype import DType, elements, nbytes
@@ -27,11 +27,15 @@ class Spec:
 
     dtype: DType
     shape: tuple[int, ...]
+    _bytes: int = field(init=False, repr=False, compare=False, default=0)  # asked for far more often than made
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_bytes", nbytes(self.dtype, self.shape))
 
     @property
     def bytes(self) -> int:
         """Exact bytes, not rounded to the granule."""
-        return nbytes(self.dtype, self.shape)
+        return self._bytes
 
     @property
     def elements(self) -> int:

@@ -177,7 +177,7 @@ def test_quiet(planner: Planner, model: Path, capsys: pytest.CaptureFixture[str]
         ("--gpu-mem 1G --optimizer lion", "sgd, momentum, adam, none"),
         ("--gpu-mem 1G --precision fp8", "fp32, tf32, bf16, fp16"),
         ("--gpu-mem 1G --strategy magic", "auto"),
-        ("--gpu-mem 1G --solver cp-sat", "choose one of off"),
+        ("--gpu-mem 1G --solver gurobi", "choose one of off, cp-sat"),
         ("--gpu-mem 1G --time-limit 5", "--time-limit would have no effect with --solver off"),
         ("--gpu-mem 1G -o absent/p.plan.json", "make it first"),
         ("--gpu-mem 1G -o .", "it is a folder"),
