@@ -10,39 +10,33 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from snplan.analysis.residency import Residency
+from snplan.analysis.residency import Live, Residency
 from snplan.strategies.moves import Send
 
 
-def replay_cache(residency: Residency, cached: Iterable[int], budget: int) -> tuple[dict[int, Send], int]:
-    """Evicts values of `cached` as the cache would within `budget` bytes.
+def replay_cache(residency: Residency, cached: Iterable[int], target: Live) -> dict[int, Send]:
+    """Evicts values of `cached` as the cache would with `target` bytes at each position; when each is sent to the host.
 
-    Returns when each is sent to the host, and the bytes that the most loaded position then needs: more than `budget`
-    where no tensor was left to evict.
+    Positions where no tensor is left to evict stay above their target.
     """
     schedule, candidates = residency.schedule, set(cached)
     sends: dict[int, Send] = {}
-    recent: OrderedDict[int, None] = OrderedDict.fromkeys(v for v in sorted(candidates) if _is_source(residency, v))
-    needed = 0
+    sources = range(len(schedule.step.sources))
+    recent: OrderedDict[int, None] = OrderedDict.fromkeys(v for v in sources if v in candidates)
     for position in range(schedule.end):
         touched = (*schedule.reads[position], *schedule.writes[position])
-        while residency.live[position] > budget:
+        while residency.live[position] > target[position]:
             victim = next((v for v in recent if v not in touched), None)
             if victim is None:
                 break
             del recent[victim]
             _evict(residency, victim, position, sends)
-        needed = max(needed, int(residency.live[position]))
         for value in touched:
             if value in candidates:
                 recent.pop(value, None)
                 if residency.events[value][-1] > position:
                     recent[value] = None
-    return sends, needed
-
-
-def _is_source(residency: Residency, value: int) -> bool:
-    return value < len(residency.schedule.step.sources)
+    return sends
 
 
 def _evict(residency: Residency, value: int, position: int, sends: dict[int, Send]) -> None:

@@ -11,7 +11,7 @@ from snplan.ir import Phase
 from snplan.passes.realise import Candidate
 from snplan.strategies.base import Strategy, Task
 from snplan.strategies.layers import forward_readers, statistics
-from snplan.strategies.moves import fixed
+from snplan.strategies.moves import follow
 
 
 class Chen(Strategy):
@@ -22,7 +22,7 @@ class Chen(Strategy):
 
     def plan(self, task: Task) -> Candidate:
         """The candidate that keeps the borders of segments. Raises InfeasibleError (SNP-P004)."""
-        return fixed(self, task, build_schedule(task.step, border_tensors(task.step)))
+        return follow(self, task, build_schedule(task.step, border_tensors(task.step)))
 
 
 def border_tensors(step: IndexedStep) -> set[int]:

@@ -10,13 +10,14 @@ from bisect import bisect_left
 
 from snplan.analysis.index import IndexedStep
 from snplan.analysis.schedule import Schedule, saved_tensors
-from snplan.ir import Phase, Role
+from snplan.ir import Op, Phase, Role
+from snplan.ops.fused import parts_of
 
 CONVOLUTIONS = frozenset({"conv", "conv_transpose"})
 PRODUCTS = frozenset({"matmul"})
 JOINS = frozenset({"add", "concat"})
 _CONVOLUTIONS_BACKWARD = CONVOLUTIONS | {"conv_filter"}
-_STATISTICS_SHARE = 64  # further results of an op under this part of its first one are statistics, and stay
+_STATISTICS_SHARE = 64  # results under this part of what their op works on are statistics, and stay
 
 
 def heavy_kinds(step: IndexedStep) -> frozenset[str]:
@@ -50,10 +51,16 @@ def checkpoint_tensors(step: IndexedStep) -> set[int]:
 
 
 def _is_checkpoint(step: IndexedStep, op: int) -> bool:
-    kind = step.ops[op].kind
-    if kind in JOINS:
-        return sum(is_activation(step, tensor) for tensor in step.reads[op]) > 1
-    return kind in CONVOLUTIONS or kind in PRODUCTS
+    kinds = _kinds(step.ops[op])
+    if kinds & JOINS:
+        small = max(step.size[t] for t in step.writes[op]) // _STATISTICS_SHARE
+        return sum(is_activation(step, t) and step.size[t] > small for t in step.reads[op]) > 1
+    return bool(kinds & (CONVOLUTIONS | PRODUCTS))
+
+
+def _kinds(op: Op) -> set[str]:
+    """The op's kind; of a fused op those of its parts."""
+    return {part.kind for part in parts_of(op.attrs)} if op.kind == "fused" else {op.kind}
 
 
 def is_activation(step: IndexedStep, tensor: int) -> bool:
@@ -62,9 +69,10 @@ def is_activation(step: IndexedStep, tensor: int) -> bool:
 
 
 def statistics(step: IndexedStep, op: int) -> list[int]:
-    """Small results of `op` beside its first one: batch statistics and the like, which a layer keeps."""
-    results = step.writes[op]
-    return [t for t in results[1:] if step.size[t] * _STATISTICS_SHARE <= step.size[results[0]]]
+    """Results of `op` that are small beside what it works on: batch statistics and the like, which a layer keeps."""
+    worked = [*(t for t in step.reads[op] if is_activation(step, t)), *step.writes[op]]
+    largest = max(step.size[t] for t in worked)
+    return [t for t in step.writes[op] if step.size[t] * _STATISTICS_SHARE <= largest]
 
 
 def _layer_tensor(step: IndexedStep, tensor: int, readers: list[list[int]], saved: set[int]) -> int:

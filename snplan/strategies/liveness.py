@@ -7,7 +7,7 @@ from typing import ClassVar
 from snplan.analysis.schedule import build_schedule
 from snplan.passes.realise import Candidate
 from snplan.strategies.base import Strategy, Task
-from snplan.strategies.moves import fixed
+from snplan.strategies.moves import follow
 
 
 class Liveness(Strategy):
@@ -18,4 +18,4 @@ class Liveness(Strategy):
 
     def plan(self, task: Task) -> Candidate:
         """The candidate that keeps every tensor until its last reader. Raises InfeasibleError (SNP-P004)."""
-        return fixed(self, task, build_schedule(task.step))
+        return follow(self, task, build_schedule(task.step))

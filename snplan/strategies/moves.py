@@ -9,10 +9,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from snplan.analysis.residency import Residency
+import numpy as np
+
+from snplan.analysis.residency import Live, Residency
 from snplan.analysis.schedule import Schedule, start_times
-from snplan.errors import InfeasibleError
 from snplan.passes.evict import positions_of_ops
 from snplan.passes.layout import (
     Copy,
@@ -24,11 +26,13 @@ from snplan.passes.layout import (
     share_buffers,
     upgrade_engines,
 )
-from snplan.passes.realise import Candidate, finish, place
+from snplan.passes.realise import PLACE_EFFORT, Candidate, finish, placed
 from snplan.strategies.base import Strategy, Task
 
-TARGETS = (1.0, 0.97, 0.92, 0.85, 0.75, 0.6)
+ATTEMPTS = 4
+PARTS = (0.85, 0.7, 0.5, 0.0)  # of the budget, for all positions, when single ones were lowered in vain
 LAST_EFFORT = 1.0
+LEAST_CUT = 200  # part of the budget by which a position's bytes are lowered at least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,10 @@ class Moves:
     sends: Mapping[int, Send] = field(default_factory=dict)
     fetch: Sequence[int] = ()
     synchronous: bool = False
+
+
+Rule: TypeAlias = Callable[[Residency, Live], Moves]
+"""Evicts gaps, where it has a choice so that positions have at most so many live bytes; says when copies are issued."""
 
 
 def lean_residency(schedule: Schedule) -> Residency:
@@ -84,17 +92,19 @@ def first_values(schedule: Schedule, tensors: Iterable[int]) -> list[int]:
     ]
 
 
-def moved_layout(
-    residency: Residency, budget: int, copy_us: Callable[[int], int], moves: Moves, *, algorithms: bool = True
-) -> Layout:
-    """The layout of `residency`, within `budget` live bytes, with copies as `moves` says."""
+def moved_layout(residency: Residency, target: Live, task: Task, moves: Moves, *, algorithms: bool = True) -> Layout:
+    """The layout of `residency` with copies as `moves` says.
+
+    Copies under way and workspaces may fill each position up to `target` bytes; tensors may need more than that.
+    """
     layout = Layout(residency=residency, paced=True)
     layout.stays = [residency.stays(value) for value in range(len(residency.events))]
     share_buffers(layout)
-    _send(layout, budget, copy_us, moves)
-    _fetch(layout, budget, moves.fetch)
+    residency.live += np.maximum(task.budget - np.maximum(target, residency.live), 0)  # what nothing else may take
+    _send(layout, task.budget, task.costs.copy_us, moves)
+    _fetch(layout, task.budget, moves.fetch)
     if algorithms:
-        upgrade_engines(residency, budget)
+        upgrade_engines(residency, task.budget)
     add_workspaces(layout)
     return layout
 
@@ -132,50 +142,53 @@ def _fetch(layout: Layout, budget: int, fetch: Sequence[int]) -> None:
     layout.prefetches.sort(key=lambda copy: copy.position)
 
 
-def settle(strategy: Strategy, task: Task, layout_for: Callable[[int], Layout], least: int = 0) -> Candidate:
+def follow(
+    strategy: Strategy, task: Task, schedule: Schedule, evict: Rule | None = None, *, algorithms: bool = True
+) -> Candidate:
+    """The candidate of a rule that evicts gaps of `schedule` (None: nothing moves). Raises InfeasibleError (SNP-P004).
+
+    With `algorithms` each convolution has the fastest engine that fits the free bytes, else the one without workspace.
+    """
+
+    def layout_for(target: Live) -> Layout:
+        residency = lean_residency(schedule)
+        moves = Moves() if evict is None else evict(residency, target)
+        if peak(residency) > task.budget:
+            raise strategy.refusal(task, peak(residency))
+        return moved_layout(residency, target, task, moves, algorithms=algorithms)
+
+    return settle(strategy, task, schedule.end, layout_for)
+
+
+def settle(strategy: Strategy, task: Task, end: int, layout_for: Callable[[Live], Layout]) -> Candidate:
     """The first candidate that addresses are found for.
 
-    `layout_for` gives the layout for at most so many live bytes, and raises InfeasibleError where the rule needs more;
-    `least` are those that it needs in any case. Fewer live bytes are easier to place, so that where the budget's are
-    too scattered the rule is tried with less. Raises InfeasibleError (SNP-P004) when no attempt fits.
+    `layout_for` gives the layout that fills each of `end` positions up to so many bytes where the rule has a choice.
+    Where buffers do not fit side by side their positions get less, then all positions. Raises InfeasibleError
+    (SNP-P004) when no attempt fits.
     """
-    layout: Layout | None = None
-    for target in dict.fromkeys(max(least, int(task.budget * part)) for part in TARGETS):
-        try:
-            layout = layout_for(target)
-        except InfeasibleError:
-            if layout is None:
-                raise
-            break
-        if (offsets := place(layout, task.budget)) is not None:
+    target = np.full(end, task.budget, np.int64)
+    for part in (*[None] * ATTEMPTS, *PARTS):
+        if part is not None:
+            target = np.full(end, int(task.budget * part), np.int64)
+        layout = layout_for(target)
+        offsets = placed(layout, task.budget, PLACE_EFFORT if part != PARTS[-1] else LAST_EFFORT)
+        tops = [offset + buffer.size for offset, buffer in zip(offsets, layout.buffers, strict=True)]
+        if max(tops, default=0) <= task.budget:
             return finish(layout, offsets, task.costs)
-    assert layout is not None
-    offsets = place(layout, None, LAST_EFFORT)
-    assert offsets is not None
-    height = max((o + b.size for o, b in zip(offsets, layout.buffers, strict=True)), default=0)
-    if height > task.budget:
-        raise strategy.refusal(task, height, placed=True)
-    return finish(layout, offsets, task.costs)
+        _lower(target, layout, tops, task.budget)
+    raise strategy.refusal(task, max(tops), placed=True)
 
 
-def fixed(
-    strategy: Strategy,
-    task: Task,
-    schedule: Schedule,
-    *,
-    evict: Callable[[Residency], Moves] = lambda residency: Moves(),
-    algorithms: bool = True,
-) -> Candidate:
-    """The candidate of a rule that asks nothing of the budget: `evict` evicts gaps and says when their copies are."""
-
-    def layout_for(target: int) -> Layout:
-        residency = lean_residency(schedule)
-        moves = evict(residency)
-        return moved_layout(residency, target, task.costs.copy_us, moves, algorithms=algorithms)
-
-    trial = lean_residency(schedule)
-    evict(trial)
-    least = peak(trial)
-    if least > task.budget:
-        raise strategy.refusal(task, least)
-    return settle(strategy, task, layout_for, least)
+def _lower(target: Live, layout: Layout, tops: Sequence[int], budget: int) -> None:
+    """Lower `target` where buffers end above the budget (`tops`), by the most that one of them misses there."""
+    live = np.zeros(target.size + 1, np.int64)
+    for buffer in layout.buffers:
+        live[buffer.start] += buffer.size
+        live[buffer.stop] -= buffer.size
+    cuts = np.zeros(target.size, np.int64)
+    for buffer, top in zip(layout.buffers, tops, strict=True):
+        if top > budget:
+            where = slice(buffer.start, buffer.stop)
+            cuts[where] = np.maximum(cuts[where], max(top - budget, budget // LEAST_CUT))
+    target[:] = np.where(cuts > 0, np.minimum(target, np.cumsum(live)[:-1]) - cuts, target)

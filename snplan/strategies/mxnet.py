@@ -8,7 +8,7 @@ from snplan.analysis.schedule import build_schedule
 from snplan.passes.realise import Candidate
 from snplan.strategies.base import Strategy, Task
 from snplan.strategies.layers import checkpoint_tensors
-from snplan.strategies.moves import fixed
+from snplan.strategies.moves import follow
 
 
 class Mxnet(Strategy):
@@ -19,4 +19,4 @@ class Mxnet(Strategy):
 
     def plan(self, task: Task) -> Candidate:
         """The candidate that keeps checkpoints alone. Raises InfeasibleError (SNP-P004)."""
-        return fixed(self, task, build_schedule(task.step, checkpoint_tensors(task.step)))
+        return follow(self, task, build_schedule(task.step, checkpoint_tensors(task.step)))

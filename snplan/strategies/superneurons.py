@@ -10,23 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from snplan.analysis.residency import Residency
+from snplan.analysis.residency import Live, Residency
 from snplan.analysis.schedule import Schedule, build_schedule
-from snplan.passes.layout import Layout
 from snplan.passes.realise import Candidate
 from snplan.strategies.base import Strategy, Task
 from snplan.strategies.cache import replay_cache
 from snplan.strategies.cost_aware import memory_centric
 from snplan.strategies.layers import checkpoint_tensors, fetch_positions, heavy_tensors, is_activation
-from snplan.strategies.moves import (
-    Moves,
-    boundary_gap,
-    first_values,
-    fixed,
-    lean_residency,
-    moved_layout,
-    settle,
-)
+from snplan.strategies.moves import Moves, boundary_gap, first_values, follow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +34,10 @@ class Superneurons(Strategy):
     def plan(self, task: Task) -> Candidate:
         """The candidate that the paper's runtime would run. Raises InfeasibleError (SNP-P004)."""
         schedule = self._schedule(task)
-        if self.offload and self.cache:
-            return self._cached(task, schedule)
-        evict = send_outputs if self.offload else _nothing
-        return fixed(self, task, schedule, evict=evict, algorithms=self.algorithms)
+        rule = None
+        if self.offload:
+            rule = cached if self.cache else send_outputs
+        return follow(self, task, schedule, rule, algorithms=self.algorithms)
 
     def _schedule(self, task: Task) -> Schedule:
         if not self.recompute:
@@ -54,29 +45,16 @@ class Superneurons(Strategy):
         kept = checkpoint_tensors(task.step)
         return build_schedule(task.step, kept, memory_centric(task.step, kept, task.floor.bytes))
 
-    def _cached(self, task: Task, schedule: Schedule) -> Candidate:
-        cached = [v for v in _forward_values(schedule) if is_activation(task.step, schedule.values[v].tensor)]
 
-        def layout_for(target: int) -> Layout:
-            residency = lean_residency(schedule)
-            sends, needed = replay_cache(residency, cached, target)
-            if needed > target:
-                raise self.refusal(task, needed)
-            moves = Moves(sends=sends, fetch=fetch_positions(schedule))
-            return moved_layout(residency, target, task.costs.copy_us, moves, algorithms=self.algorithms)
-
-        return settle(self, task, layout_for)
+def cached(residency: Residency, target: Live) -> Moves:
+    """Evicts the activations that the tensor cache would; what the backward pass needs is fetched one CONV ahead."""
+    step, schedule = residency.schedule.step, residency.schedule
+    forward = [v for v, value in enumerate(schedule.values) if value.birth < step.backward]
+    activations = [v for v in forward if is_activation(step, schedule.values[v].tensor)]
+    return Moves(sends=replay_cache(residency, activations, target), fetch=fetch_positions(schedule))
 
 
-def _nothing(residency: Residency) -> Moves:
-    return Moves()
-
-
-def _forward_values(schedule: Schedule) -> list[int]:
-    return [v for v, value in enumerate(schedule.values) if value.birth < schedule.step.backward]
-
-
-def send_outputs(residency: Residency) -> Moves:
+def send_outputs(residency: Residency, target: Live) -> Moves:
     """Evicts the tensors of CONV layers between the passes; each is sent as soon as it is there."""
     for value in first_values(residency.schedule, heavy_tensors(residency.schedule.step)):
         gap = boundary_gap(residency, value)

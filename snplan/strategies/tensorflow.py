@@ -9,14 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from snplan.analysis.residency import Residency
+from snplan.analysis.residency import Live, Residency
 from snplan.analysis.schedule import build_schedule
 from snplan.cost.device import Device
-from snplan.passes.layout import Layout
 from snplan.passes.realise import Candidate
 from snplan.strategies.base import Strategy, Task
 from snplan.strategies.layers import is_activation
-from snplan.strategies.moves import Moves, Send, boundary_gap, lean_residency, moved_layout, peak, settle
+from snplan.strategies.moves import Moves, Send, boundary_gap, follow
 
 _RATES = ("h2d_bytes_per_s", "d2h_bytes_per_s", "h2d_both_bytes_per_s", "d2h_both_bytes_per_s")
 
@@ -36,19 +35,10 @@ class Tensorflow(Strategy):
 
     def plan(self, task: Task) -> Candidate:
         """The candidate that swaps as few tensors as fit the budget. Raises InfeasibleError (SNP-P004)."""
-        schedule = build_schedule(task.step)
-
-        def layout_for(target: int) -> Layout:
-            residency = lean_residency(schedule)
-            moves = swap(residency, target)
-            if peak(residency) > target:
-                raise self.refusal(task, peak(residency))
-            return moved_layout(residency, target, task.costs.copy_us, moves)
-
-        return settle(self, task, layout_for)
+        return follow(self, task, build_schedule(task.step), swap)
 
 
-def swap(residency: Residency, target: int) -> Moves:
+def swap(residency: Residency, target: Live) -> Moves:
     """Evicts values between the passes, longest wait first, while positions that they span are over `target`."""
     schedule = residency.schedule
     waits = []
@@ -58,7 +48,8 @@ def swap(residency: Residency, target: int) -> Moves:
             waits.append(residency.gap(value, index))
     sends: dict[int, Send] = {}
     for gap in sorted(waits, key=lambda gap: (gap.start - gap.stop, gap.value)):
-        if gap.stop > gap.start and int(residency.live[gap.start : gap.stop].max()) > target:
+        where = slice(gap.start, gap.stop)
+        if (residency.live[where] > target[where]).any():
             residency.evict(gap.value, gap.index)
             sends[gap.value] = Send(after=max(gap.start - 1, 0), until=gap.start)
     return Moves(sends=sends)

@@ -10,7 +10,7 @@ from snplan.analysis.schedule import build_schedule
 from snplan.passes.realise import Candidate
 from snplan.strategies.base import Strategy, Task
 from snplan.strategies.layers import fetch_positions, layer_inputs
-from snplan.strategies.moves import Moves, Send, boundary_gap, first_values, fixed
+from snplan.strategies.moves import Moves, Send, boundary_gap, first_values, follow
 
 
 class VdnnAll(Strategy):
@@ -25,7 +25,7 @@ class VdnnAll(Strategy):
     def plan(self, task: Task) -> Candidate:
         """The candidate that offloads layers' inputs. Raises InfeasibleError (SNP-P004)."""
         tensors = self.offloaded(task.step)
-        return fixed(self, task, build_schedule(task.step), evict=lambda residency: vdnn_moves(residency, tensors))
+        return follow(self, task, build_schedule(task.step), lambda residency, target: vdnn_moves(residency, tensors))
 
     def offloaded(self, step: IndexedStep) -> set[int]:
         """The tensors that are offloaded where the backward pass reads them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from snplan.analysis.residency import Residency
+from snplan.analysis.residency import Live, Residency
 from snplan.analysis.schedule import Schedule
 from snplan.passes.layout import Buffer, Layout, add_workspaces, upgrade_engines
 from snplan.passes.realise import Candidate
@@ -17,17 +17,16 @@ def whole_step(strategy: Strategy, task: Task, schedule: Schedule, heirs: Mappin
 
     Engines get what is free beside. Raises InfeasibleError (SNP-P004).
     """
-    least = peak(_layout(schedule, heirs).residency)
-    if least > task.budget:
-        raise strategy.refusal(task, least)
 
-    def layout_for(target: int) -> Layout:
+    def layout_for(target: Live) -> Layout:
         layout = _layout(schedule, heirs)
-        upgrade_engines(layout.residency, target)
+        if peak(layout.residency) > task.budget:
+            raise strategy.refusal(task, peak(layout.residency))
+        upgrade_engines(layout.residency, task.budget)
         add_workspaces(layout)
         return layout
 
-    return settle(strategy, task, layout_for, least)
+    return settle(strategy, task, schedule.end, layout_for)
 
 
 def updates_in_place(residency: Residency) -> dict[int, int]:
