@@ -30,16 +30,17 @@ from snplan.plan.verify import verify
 from snplan.runtime.numpy.backend import NumpyBackend
 from snplan.runtime.numpy.streams import Delays
 from snplan.runtime.run import run_plan
-from snplan.training import attach_loss, build_step, make_optimizer
+from snplan.training import attach_loss, build_step, fuse_step, make_optimizer
 
 Judge = Callable[[dict[str, Any], int], tuple[list[Any], dict[str, Any]]]
 DEVICE = load_device("h200")
 RELAXED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def indexed(forward: Forward, optimizer: str = "sgd") -> IndexedStep:
+def indexed(forward: Forward, optimizer: str = "sgd", *, fuse: bool = True) -> IndexedStep:
     """The indexed training step of a forward graph."""
-    step = sink_updates(build_step(attach_loss(forward, "auto"), optimizer=make_optimizer(optimizer)))
+    built = build_step(attach_loss(forward, "auto"), optimizer=make_optimizer(optimizer))
+    step = sink_updates(fuse_step(built) if fuse else built)
     return index_step(step, op_costs(step.graph, DEVICE, "fp32").tolist())
 
 
@@ -91,10 +92,13 @@ def judge(shared: Path) -> Judge:
     forward=forwards(),
     share=st.sampled_from((0.0, 0.02, 0.1, 0.3, 0.5, 0.8, 1.0)),
     optimizer=st.sampled_from(("sgd", "adam", "none")),
+    fuse=st.booleans(),
 )
 @RELAXED
-def test_plans_are_sound_and_replay_bit_for_bit(judge: Judge, forward: Forward, share: float, optimizer: str) -> None:
-    plan = planned(indexed(forward, optimizer), share)
+def test_plans_are_sound_and_replay_bit_for_bit(
+    judge: Judge, forward: Forward, share: float, optimizer: str, fuse: bool
+) -> None:
+    plan = planned(indexed(forward, optimizer, fuse=fuse), share)
     assert verify(plan) == []
     assert judge(json.loads(encode_plan(plan)), plan.budget_bytes)[0] == []
     report = run_plan(plan, weights_of(plan), steps=2, seed=1, check=True)
