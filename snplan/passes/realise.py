@@ -28,7 +28,7 @@ from snplan.passes.layout import Layout, make_layout
 from snplan.passes.slots import make_slots
 
 KEEP_ALL_EFFORT = 1.0
-PLACE_EFFORT = 0.3
+PLACE_EFFORT = 0.1
 ATTEMPTS = 4
 ISOLATION_THRESHOLDS = (0.97, 0.85, 0.6, 0.3, 0.0)
 
@@ -174,7 +174,7 @@ def isolated(schedule: Schedule, budget: int, costs: Costs) -> Candidate | None:
             return None
         residency.isolate(np.flatnonzero(residency.live > int(budget * part)).tolist())
         layout = make_layout(residency, budget, costs.copy_us)
-        offsets = place(layout, budget, PLACE_EFFORT)
+        offsets = place(layout, budget)
         if offsets is not None:
             return finish(layout, offsets, costs)
     return None

@@ -27,6 +27,7 @@ CHECKPOINT_FAMILIES = ((2, 0.7), (4, 0.7))
 STARTS = 2
 FINALISTS = 3
 LEAST_SKETCHES, MOST_SKETCHES, SKETCHED_OPS = 6, 100, 60_000
+LOWER_SKETCHES = 8  # of those for the budget itself there is one for a lower target
 LOWER_TARGETS = (0.985, 0.96, 0.9, 0.8, 0.65)
 
 
@@ -61,7 +62,8 @@ class Search:
             trials.improve(draft)
         self._finish(trials)
         for part in LOWER_TARGETS:
-            if self.interrupted() or not self._lower(trials, int(self.budget * part)):
+            target = max(int(self.budget * part), self.floor.bytes)
+            if self.interrupted() or target == trials.target or not self._lower(trials, target):
                 break
         if self.best is None:
             self._isolate(trials)
@@ -69,7 +71,8 @@ class Search:
 
     def _trials(self, target: int, part: int) -> Trials:
         """Trials for a target; fewer sketches for larger steps, so that planning stays near linear."""
-        most = max(LEAST_SKETCHES, min(MOST_SKETCHES, SKETCHED_OPS // max(1, len(self.step.ops))))
+        ops = max(1, len(self.step.ops))
+        most = max(LEAST_SKETCHES * ops, min(MOST_SKETCHES * ops, SKETCHED_OPS))
         return Trials(
             step=self.step,
             costs=self.costs,
@@ -114,7 +117,7 @@ class Search:
 
     def _lower(self, trials: Trials, target: int) -> bool:
         """Plan for a lower target, from the best drafts of `trials`; false where that cannot beat the best."""
-        lower = self._trials(max(target, self.floor.bytes), len(LOWER_TARGETS))
+        lower = self._trials(target, LOWER_SKETCHES)
         drafts = trials.ranked()[:STARTS]
         if self.best is not None and min(map(lower.time, drafts)) >= self.best.step_us:
             return False
@@ -129,6 +132,8 @@ class Search:
             best = self.best
             if best is not None and (best.step_us <= trials.times[draft] or (number and self.interrupted())):
                 return
+            if number and best is None:
+                return  # what the best draft could not be placed for holds for its neighbours
             candidate = realise(trials.schedule(draft), trials.target, self.budget, self.costs, draft.ceilings)
             if candidate is not None:
                 self._offer(candidate)

@@ -22,7 +22,7 @@ LEAST_GAIN = 3000  # a change has to save one such part of the step
 
 @dataclass(kw_only=True)
 class Trials:
-    """Drafts for `target` bytes and their times; at most `allowance` of them are sketched.
+    """Drafts for `target` bytes and their times; sketches of `allowance` actions, about, are made in all.
 
     times  draft -> estimated microseconds, or a lower bound on them where they are not the least so far
     """
@@ -34,7 +34,7 @@ class Trials:
     host_limit: int | None = None
     interrupted: Callable[[], bool] = lambda: False
     times: dict[Draft, int] = field(default_factory=dict)
-    _sketched: int = 0
+    work: int = 0
     _saved: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -42,7 +42,7 @@ class Trials:
 
     def is_over(self) -> bool:
         """Whether enough was sketched."""
-        return self._sketched >= self.allowance or self.interrupted()
+        return self.work >= self.allowance or self.interrupted()
 
     def schedule(self, draft: Draft) -> Schedule:
         """The executions of a draft."""
@@ -65,10 +65,10 @@ class Trials:
         shortest = min(self.times.values(), default=NO_PLAN)
         if least >= shortest or (self.times and self.is_over()):
             return max(least, shortest + 1)
-        self._sketched += 1
         found = sketch(schedule, self.target, self.costs, draft.ceilings)
         if found is None:
             return NO_PLAN
+        self.work += schedule.end + 4 * len(found.layout.prefetches)
         excess = self._host_excess(found)
         return TOO_MUCH_HOST + excess if excess > 0 else found.step_us
 
