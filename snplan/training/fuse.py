@@ -78,8 +78,8 @@ class _Fuser:
     def _grow(self, index: int) -> bool:
         """Whether the group at `index` took in one before it that makes what it reads, the nearest first."""
         group = self.groups[index]
-        writers = {self._root(writer) for writer in self._writers(group)}
-        return any(before in self.groups and self._merge(before, index) for before in sorted(writers, reverse=True))
+        writers = {root for writer in self._writers(group) if (root := self._root(writer)) in self.groups}
+        return any(self._merge(before, index) for before in sorted(writers, reverse=True))
 
     def _writers(self, group: _Group) -> Iterator[int]:
         """The ops that write what `group` reads."""

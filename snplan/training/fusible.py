@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from snplan.ir import Graph, Op, Phase
 from snplan.ops import inplace_pairs, input_specs
@@ -19,7 +19,8 @@ class Fusible:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.sizes = {name: max(GRANULE, round_up(tensor.bytes)) for name, tensor in graph.tensors.items()}
+        self.bytes = {name: tensor.bytes for name, tensor in graph.tensors.items()}
+        self.sizes = buffer_sizes(self.bytes)
         self.kinds: list[str | None] = [None] * len(graph.ops)
         self.domains: list[Shape | None] = [None] * len(graph.ops)
         for index, op in enumerate(graph.ops):
@@ -53,21 +54,22 @@ class Fusible:
 
     def is_whole(self, name: str, result: str) -> bool:
         """Whether `name` is not much smaller than `result`: reading it costs."""
-        tensors = self.graph.tensors
-        return tensors[name].bytes * _SMALL > tensors[result].bytes
+        return self.bytes[name] * _SMALL > self.bytes[result]
 
     def whole(self, index: int) -> list[str]:
         """Inputs of an op that are not much smaller than its domain, each once."""
-        op, tensors = self.graph.ops[index], self.graph.tensors
-        largest = max(tensors[name].bytes for name in (*op.inputs, *op.outputs))
-        return [name for name in dict.fromkeys(op.inputs) if tensors[name].bytes * _SMALL > largest]
+        op, size = self.graph.ops[index], self.bytes
+        largest = max([size[name] for name in (*op.inputs, *op.outputs)])
+        return [name for name in dict.fromkeys(op.inputs) if size[name] * _SMALL > largest]
 
-    def sources(self, members: Iterable[Op]) -> list[str]:
+    def sources(self, members: Collection[Op]) -> list[str]:
         """Tensors that `members`, in order, read and do not make."""
         made: set[str] = set()
         found: dict[str, None] = {}
         for op in members:
-            found.update((name, None) for name in op.inputs if name not in made)
+            for name in op.inputs:
+                if name not in made:
+                    found[name] = None
             made.update(op.outputs)
         return [*found]
 
@@ -76,19 +78,25 @@ class Fusible:
 
         Outputs go in place of inputs of the same type and bytes, unless the last of the members is a reduction.
         """
-        tensors, sizes = self.graph.tensors, self.sizes
+        sizes = self.sizes
         sources, written = self.sources(members), members[-1].outputs if exports is None else exports
-        total = sum(sizes[name] for name in sources) + sum(sizes[name] for name in written)
-        if len(members) == 1:
-            return total - _in_place(sizes, members[0], self.graph)
-        free = [] if members[-1].kind in REDUCING else sources
+        total = sum([sizes[name] for name in (*sources, *written)])
+        if members[-1].kind in REDUCING:
+            return total
         for name in written:
-            wanted = tensors[name].dtype, tensors[name].bytes
-            match = next((s for s in free if (tensors[s].dtype, tensors[s].bytes) == wanted), None)
+            match = next((s for s in sources if self._is_alike(s, name)), None)
             if match is not None:
                 total -= sizes[name]
-                free.remove(match)
+                sources.remove(match)
         return total
+
+    def _is_alike(self, a: str, b: str) -> bool:
+        return self.bytes[a] == self.bytes[b] and self.graph.tensors[a].dtype is self.graph.tensors[b].dtype
+
+
+def buffer_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Bytes of a buffer for each tensor of `sizes`."""
+    return {name: max(GRANULE, round_up(size)) for name, size in sizes.items()}
 
 
 def _in_place(sizes: dict[str, int], op: Op, graph: Graph) -> int:
@@ -115,5 +123,9 @@ def slots(op: Op) -> list[tuple[str, tuple[int, ...] | None]]:
 
 def lowest_floor(graph: Graph) -> int:
     """The largest working set of an op of `graph`, without workspaces: no floor is below it."""
-    fusible = Fusible(graph)
-    return max((fusible.working_set([op]) for op in graph.ops), default=0)
+    sizes, largest = buffer_sizes({name: tensor.bytes for name, tensor in graph.tensors.items()}), 0
+    for op in graph.ops:
+        total = sum([sizes[name] for name in {*op.inputs, *op.outputs}])
+        if total > largest:
+            largest = max(largest, total - _in_place(sizes, op, graph))
+    return largest
