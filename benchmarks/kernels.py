@@ -1,4 +1,6 @@
-"""Achieved bandwidth of the hot generated kernels on this GPU, beside a device copy: `python benchmarks/kernels.py`.
+"""Achieved bandwidth of the hot generated kernels on this GPU, beside a device copy.
+
+    python benchmarks/kernels.py [WORD ...]     only the rows whose name has one of the words
 
 Bytes are those that the kernels must move (x twice in a batch norm, whose statistics need a pass of their own), so
 a share near 100% of the copy's bandwidth leaves nothing to gain but fusion.
@@ -6,6 +8,7 @@ a share near 100% of the copy's bandwidth leaves nothing to gain but fusion.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,7 +34,7 @@ _WINDOW = {"kernel": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1], "dilations
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One op to time. `twice` names inputs that are read twice."""
+    """One op to time. `twice` names inputs that are read twice; `label` is what a fused op does."""
 
     kind: str
     shapes: Sequence[tuple[int, ...] | Spec]
@@ -39,6 +42,12 @@ class Row:
     order: Order = "channels_last"
     twice: Sequence[int] = ()
     dtype: DType = DType.FLOAT32
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the row is called."""
+        return self.label or self.kind
 
     @property
     def specs(self) -> list[Spec]:
@@ -88,6 +97,39 @@ def _norms(x: tuple[int, ...], c: tuple[int, ...], order: Order, dtype: DType = 
     ]
 
 
+def _fused(x: tuple[int, ...], order: Order, dtype: DType = DType.FLOAT32) -> list[Row]:
+    """Batch normalisation in pieces and what fuses with them, the mask of a ReLU made again from x."""
+    vector = Spec(DType.FLOAT32, (x[1], *(1,) * (len(x) - 2)))
+    norm = ["batch_norm_apply", [0, 1, 2, 3, 4], {}]
+    count = x[0] * x[2] * x[3]
+    whole = Spec(dtype, x)
+
+    def row(label: str, shapes: Sequence[Spec], parts: list[Any], results: list[int]) -> Row:
+        attrs = {"parts": parts, "results": results}
+        return Row(kind="fused", shapes=shapes, attrs=attrs, order=order, dtype=dtype, label=label)
+
+    pieces = [whole, vector, vector, vector, vector]
+    sums = [norm, ["relu", [6], {}], ["relu_grad", [7, 5], {}], ["batch_norm_grad_sums", [0, 1, 2, 8], {}]]
+    last = ["batch_norm_grad_apply", [0, 3, 1, 2, 6, 7, 10], {"count": count}]
+    apply = [norm, ["relu", [8], {}], ["relu_grad", [9, 5], {}], last]
+    join = [norm, ["add", [6, 5], {}], ["relu", [7], {}]]
+    return [
+        Row(
+            kind="batch_norm_statistics",
+            shapes=[whole],
+            attrs={"epsilon": 1e-5},
+            order=order,
+            dtype=dtype,
+        ),
+        Row(kind="batch_norm_grad_sums", shapes=[whole, vector, vector, whole], order=order, dtype=dtype),
+        row("apply+relu", pieces, [norm, ["relu", [5], {}]], [6]),
+        row("apply+add+relu", [*pieces, whole], join, [8]),
+        row("mask+grad_sums", [*pieces, whole], sums, [9, 10]),
+        row("mask+grad_apply", [*pieces, whole, vector, vector], apply, [11]),
+        row("add+relu_grad", [whole, whole, whole], [["add", [0, 1], {}], ["relu_grad", [2, 3], {}]], [4]),
+    ]
+
+
 def rows() -> list[Row]:
     """What is timed."""
     labels = Spec(DType.INT64, (8192,))
@@ -103,6 +145,11 @@ def rows() -> list[Row]:
         *_norms(_IMAGE, _CHANNELS, "channels_last", DType.BFLOAT16),
         *_norms(_IMAGE, _CHANNELS, "plain"),
         *_norms(_SMALL, _SMALL_CHANNELS, "plain"),
+        *_fused(_IMAGE, "channels_last"),
+        *_fused(_STEM, "channels_last"),
+        *_fused(_SMALL, "channels_last"),
+        *_fused(_IMAGE, "channels_last", DType.BFLOAT16),
+        *_fused(_IMAGE, "plain"),
         *(row for order in ("channels_last", "plain") for row in _pools(order)),
         Row(kind="reduce_sum", shapes=[_IMAGE], attrs={"axes": [0, 2, 3], "keepdims": False}),
         Row(kind="reduce_mean", shapes=[_SMALL], attrs={"axes": [2, 3], "keepdims": True}),
@@ -196,8 +243,8 @@ def copy_bandwidth(driver: Driver) -> float:
 
 def main() -> None:
     """Print one line an op."""
-    driver = Driver()
-    timed = rows()
+    driver, words = Driver(), sys.argv[1:]
+    timed = [row for row in rows() if not words or any(word in row.name for word in words)]
     sources = [launch.source for row in timed for launch in row.launches]
     driver.load(compile_module(render(sources), driver.arch), sorted({source.name for source in sources}))
     top = copy_bandwidth(driver)
@@ -207,7 +254,7 @@ def main() -> None:
         rate = row.bytes / elapsed / 1e6
         shape = "x".join(map(str, row.specs[0].shape))
         print(
-            f"{row.kind:24} {row.order:14} {row.dtype:9} {shape:16} {elapsed * 1e3:9.1f} us {rate:7.0f} GB/s"
+            f"{row.name:24} {row.order:14} {row.dtype:9} {shape:16} {elapsed * 1e3:9.1f} us {rate:7.0f} GB/s"
             f" {rate / top:5.0%}"
         )
 
