@@ -10,7 +10,7 @@ every position isolated, any budget from the floor up is met: this is the fallba
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +22,7 @@ from snplan.ir import Role
 Live = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(NamedTuple):
     """Gap `index` of `value`, between its events `index` and `index + 1`; evicting it frees positions [start, stop)."""
 
     value: int
@@ -32,8 +31,7 @@ class Gap:
     stop: int
 
 
-@dataclass(frozen=True, slots=True)
-class Stay:
+class Stay(NamedTuple):
     """A run of events of `value` in one buffer: event indices and positions, first to last, inclusive."""
 
     value: int
@@ -58,7 +56,10 @@ class Residency:
         self._isolated_sorted: list[int] = []
         self.partner = _partners(schedule)
         self.in_host: set[int] = set()
-        self.joins = [_dying_joins(schedule, self.events, p) for p in range(schedule.end)]
+        self.joins = [
+            _dying_joins(schedule, self.events, p) if schedule.step.overwrites[op] else []
+            for p, op in enumerate(schedule.runs)
+        ]
         self.ceiling = [len(choices) - 1 for choices in schedule.step.engines]
         for op, index in ceilings:
             self.ceiling[op] = index
@@ -78,8 +79,10 @@ class Residency:
                 delta[position] -= amount
                 delta[position + 1] += amount
         live = np.cumsum(delta)[:end]
-        for position in range(end):
-            live[position] += self.workspace(position)
+        engines = self.schedule.step.engines
+        for position, op in enumerate(self.schedule.runs):
+            if engines[op]:
+                live[position] += engines[op][self.engine[op]].workspace
         return live
 
     def workspace(self, position: int) -> int:
@@ -103,10 +106,12 @@ class Residency:
 
     def gaps(self) -> Iterable[Gap]:
         """All gaps that free at least one position."""
+        end = self.schedule.end
         for value, events in enumerate(self.events):
             for index in range(len(events) - 1):
-                if events[index + 1] - events[index] > 1:
-                    yield self.gap(value, index)
+                start, stop = events[index] + 1, events[index + 1]
+                if stop > start:
+                    yield Gap(value, index, start, stop if stop < end else end)
 
     def is_persistent(self, value: int) -> bool:
         """Whether the value is a tensor's content at the start or the end of every step."""
@@ -185,6 +190,8 @@ class Residency:
     def stays(self, value: int) -> list[Stay]:
         """The stays of `value` in order; a source that starts in host memory has no stay before its first prefetch."""
         events, end = self.events[value], self.schedule.end
+        if not self.evicted[value] and events[-1] >= 0:
+            return [Stay(value, 0, len(events) - 1, max(events[0], 0), min(events[-1], end - 1))]
         found: list[Stay] = []
         first = 0
         for index in range(len(events)):

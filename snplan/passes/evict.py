@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from snplan.analysis.floor import working_set
 from snplan.analysis.residency import Gap, Live, Residency, role_class
@@ -50,7 +51,7 @@ def _evict(residency: Residency, limit: Live) -> list[Gap]:
     """Evict gaps in order while positions they span are over their limit; the gaps taken, in that order."""
     taken: list[Gap] = []
     live = residency.live
-    for gap in _candidates(residency):
+    for gap in _candidates(residency, live > limit):
         if gap.index in residency.evicted[gap.value]:
             continue
         if bool((live[gap.start : gap.stop] <= limit[gap.start : gap.stop]).all()):
@@ -77,17 +78,19 @@ def _shrink_workspaces(residency: Residency, limit: Live) -> None:
             residency.set_engine(op, residency.engine[op] - 1, positions)
 
 
-def _candidates(residency: Residency) -> list[Gap]:
-    """All gaps, best to evict first: by role class, small ones last, then by time until the next use."""
+def _candidates(residency: Residency, over: npt.NDArray[np.bool_]) -> list[Gap]:
+    """Gaps that span a position of `over`, best to evict first: by role class, small ones last, then by idle time."""
     schedule, size = residency.schedule, residency.size
     time = start_times(schedule)
+    before = [0, *np.cumsum(over).tolist()]
+    group = [role_class(tensor.role) for tensor in schedule.step.step.graph.tensors.values()]
 
     def key(gap: Gap) -> tuple[int, int, int, int]:
         tensor = schedule.values[gap.value].tensor
-        group = role_class(schedule.step.role(tensor)) + (10 if size[tensor] < SMALL_BYTES else 0)
-        return (group, -_idle_time(gap, time, residency.is_persistent(gap.value)), gap.value, gap.index)
+        last = group[tensor] + (10 if size[tensor] < SMALL_BYTES else 0)
+        return (last, -_idle_time(gap, time, residency.is_persistent(gap.value)), gap.value, gap.index)
 
-    return sorted(residency.gaps(), key=key)
+    return sorted((gap for gap in residency.gaps() if before[gap.stop] > before[gap.start]), key=key)
 
 
 def _idle_time(gap: Gap, time: Sequence[int], persistent: bool) -> int:

@@ -8,7 +8,9 @@ placed, fragmentation is too much for the budget, and lower targets of live byte
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from snplan.analysis.floor import Floor
@@ -26,7 +28,7 @@ LINK_FAMILIES = ((0.0, 0.35), (0.6, None), (1.0, None), (0.0, 0.12))
 CHECKPOINT_FAMILIES = ((2, 0.7), (4, 0.7))
 STARTS = 2
 FINALISTS = 3
-LEAST_SKETCHES, MOST_SKETCHES, SKETCHED_OPS = 6, 100, 60_000
+LEAST_SKETCHES, MOST_SKETCHES, SKETCHED_OPS = 6, 120, 100_000
 LOWER_SKETCHES = 8  # of those for the budget itself there is one for a lower target
 LOWER_TARGETS = (0.985, 0.96, 0.9, 0.8, 0.65)
 
@@ -57,6 +59,11 @@ class Search:
                 self._offer(candidate)
         if self.best is everything:
             return everything
+        with _frozen_heap():
+            self._search(everything)
+        return self.best
+
+    def _search(self, everything: Candidate) -> None:
         trials = self._trials(self.budget, 1)
         for draft in self._starts(trials, everything):
             trials.improve(draft)
@@ -67,7 +74,6 @@ class Search:
                 break
         if self.best is None:
             self._isolate(trials)
-        return self.best
 
     def _trials(self, target: int, part: int) -> Trials:
         """Trials for a target; fewer sketches for larger steps, so that planning stays near linear."""
@@ -153,6 +159,16 @@ class Search:
             self.host_needed = needed if self.host_needed is None else min(self.host_needed, needed)
         elif self.best is None or candidate.step_us < self.best.step_us:
             self.best = candidate
+
+
+@contextmanager
+def _frozen_heap() -> Iterator[None]:
+    """Spares the garbage collector what is there already: drafts make many objects, and none of them in cycles."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def keep_all_candidate(step: IndexedStep, costs: Costs) -> Candidate:
