@@ -26,7 +26,7 @@ class Gap(NamedTuple):
     """Gap `index` of `value`, between its events `index` and `index + 1`; evicting it frees positions [start, stop)."""
 
     value: int
-    index: int
+    index: int  # type: ignore[assignment]  # hides the method of tuples, which nobody needs here
     start: int
     stop: int
 
