@@ -21,6 +21,7 @@ from snplan.cost.bounds import lower_bound_us
 from snplan.cost.device import Device, load_device
 from snplan.cost.engines import engines
 from snplan.cost.limits import check_sizes
+from snplan.cost.pools import fastest_link, parse_pool, unique
 from snplan.cost.roofline import op_costs
 from snplan.errors import InfeasibleError, NoPlanError, PlanError
 from snplan.ir import Forward, Step
@@ -67,6 +68,7 @@ class CompileOptions:
     freeze: tuple[str, ...] = ()
     train_batchnorm: bool = False
     fuse: bool = True
+    pools: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,14 +151,14 @@ def prepare(
 ) -> Prepared:
     """The model's step with costs; budgets and strategies in `options` play no part. Raises UsageError, ModelError."""
     clock = _Clock(progress)
-    load_device(options.device)  # a wrong one is refused before the work begins
+    _device(options)  # a wrong one is refused before the work begins
     with clock.timed("import"):
         model, forward = _imported(source, options)
     return _prepared(model, forward, options, clock)
 
 
 def _prepared(model: ModelRef, forward: Forward, options: CompileOptions, clock: _Clock) -> Prepared:
-    device = load_device(options.device)
+    device = _device(options)
     with clock.timed("differentiate"):
         step = _step(forward, options)
     with clock.timed("fuse"):
@@ -164,7 +166,7 @@ def _prepared(model: ModelRef, forward: Forward, options: CompileOptions, clock:
     with clock.timed("cost"):
         check_sizes(step.graph)
         indexed = _indexed(step, device, options)
-        costs, lowest = step_costs(indexed, device), floor(indexed)
+        costs, lowest = step_costs(indexed, fastest_link(device)), floor(indexed)
     return Prepared(
         model=model,
         options=options,
@@ -196,10 +198,12 @@ def plan_prepared(
     if strategy is not None:
         prepared = prepared.unfused
     options = replace(options, fuse=prepared.options.fuse)
+    if prepared.device.pools:
+        options = replace(options, host_bytes=sum(pool.bytes for pool in prepared.device.pools))
     indexed, lowest, reserve = prepared.indexed, prepared.lowest, prepared.reserve(options)
     budget = _arena_budget(options.budget_bytes, reserve, indexed, lowest)
     device = prepared.device if strategy is None else strategy.device(prepared.device)
-    costs = replace(prepared.costs, device=device)
+    costs = replace(prepared.costs, device=fastest_link(device))
     task = Task(step=indexed, costs=costs, budget=budget, floor=lowest, reserve=reserve)
     with clock.timed("plan"):
         if strategy is None:
@@ -304,6 +308,14 @@ def _imported(source: Path | LoadedModel, options: CompileOptions) -> tuple[Mode
     return ModelRef(sha256=loaded.sha256, name=loaded.name), forward
 
 
+def _device(options: CompileOptions) -> Device:
+    """The device, with the pools of the options where they name some."""
+    device = load_device(options.device)
+    if not options.pools:
+        return device
+    return replace(device, pools=unique([parse_pool(text, device) for text in options.pools]))
+
+
 def _step(forward: Forward, options: CompileOptions) -> Step:
     from snplan.training import attach_loss, build_inference_step, build_step, make_optimizer
 
@@ -382,7 +394,7 @@ def _bound(step: Step, indexed: IndexedStep, device: Device, budget: int, found:
     """A lower bound on the step time in microseconds; raises PlanError where a plan beats it (a bug)."""
     import numpy as np
 
-    bound = lower_bound_us(step, np.asarray(indexed.cost, np.int64), device, budget)
+    bound = lower_bound_us(step, np.asarray(indexed.cost, np.int64), fastest_link(device), budget)
     if bound > found:
         raise PlanError("SNP-P009", f"the lower bound of {bound} us is above the time of a plan, {found} us")
     return bound
@@ -448,7 +460,10 @@ def plan_options(options: CompileOptions) -> dict[str, Any]:
     recorded["dims"] = dict(sorted(options.dims.items()))
     recorded["freeze"] = list(options.freeze)
     recorded["device"] = Path(options.device).name
+    recorded["pools"] = list(options.pools)
     del recorded["budget_bytes"], recorded["reserve_bytes"]
+    if not options.pools:
+        del recorded["pools"]
     return recorded
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from snplan.errors import UsageError
 from snplan.units import decimal_note, parse_bytes
 
-REPEATABLE = frozenset({"--dim", "--freeze"})
+REPEATABLE = frozenset({"--dim", "--freeze", "--pool"})
 _LONG_FORMS = {"-o": "--output"}
 
 

@@ -32,6 +32,14 @@ Reserve = Annotated[
     typer.Option("--reserve", metavar="SIZE", help="Part of the budget left to the CUDA context and library handles."),
 ]
 HostMem = Annotated[str | None, typer.Option("--host-mem", metavar="SIZE", help="Pinned host memory that may be used.")]
+Pools = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pool",
+        metavar="NAME:SIZE[@RATE/s]",
+        help="Memory beside the device, as host:64G or peer:8G@10GB/s; repeatable.",
+    ),
+]
 PlanOutput = Annotated[
     str | None, typer.Option("-o", "--output", metavar="P.plan.json", help="The plan file to write.")
 ]

@@ -49,6 +49,7 @@ def read_planning(
     freeze: options.Freeze = None,
     train_batchnorm: options.TrainBatchnorm = False,
     fuse: options.Fuse = True,
+    pool: options.Pools = None,
 ) -> Planning:
     """What the planning options say. Raises UsageError for values that are wrong or exclude each other."""
     if mode == "infer":
@@ -61,6 +62,8 @@ def read_planning(
         arguments.refuse_together("--mode infer", {name: bool(value) for name, value in training_only.items()})
     if solver == "off":
         arguments.refuse_together("--solver off", {"--time-limit": time_limit is not None})
+    if pool:
+        arguments.refuse_together("--pool", {"--host-mem": host_mem is not None})
     arguments.at_least("--batch", batch, 1)
     arguments.at_least("--time-limit", time_limit, 0.001)
     notes: list[str] = []
@@ -81,6 +84,7 @@ def read_planning(
         "freeze": tuple(freeze or ()),
         "train_batchnorm": train_batchnorm,
         "fuse": fuse,
+        "pools": tuple(pool or ()),
     }
     return Planning(fields=fields, notes=notes)
 

@@ -82,8 +82,9 @@ def bar_chart(title: str, y_label: str, groups: Sequence[Bar], line: tuple[str, 
     y = Scale(low=y_ticks[0], high=y_ticks[-1], start=HEIGHT - BOTTOM, stop=TOP)
     room = (WIDTH - LEFT - RIGHT) / max(1, len(groups))
     body = list(y_axis(y, y_ticks, y_label))
+    slanted = max((len(bar.name) for bar in groups), default=0) * 7 > room
     for number, bar in enumerate(groups):
-        body += _bar(bar, LEFT + number * room, room, y)
+        body += _bar(bar, LEFT + number * room, room, y, slanted)
     if line is not None:
         level = f"{y(line[1]):.1f}"
         body.append(f'<path d="M{LEFT} {level}H{WIDTH - RIGHT}" stroke="{COLORS[1]}" stroke-dasharray="6 4"/>')
@@ -102,9 +103,9 @@ def document(title: str, body: Sequence[str], height: int = HEIGHT) -> str:
     return "\n".join([head, STYLE, backdrop, caption, *body, "</svg>", ""])
 
 
-def text(x: float, y: float, words: str, *, anchor: str = "start", kind: str = "", turned: bool = False) -> str:
+def text(x: float, y: float, words: str, *, anchor: str = "start", kind: str = "", angle: int = 0) -> str:
     """A text element; characters that XML cannot hold become question marks."""
-    turn = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if turned else ""
+    turn = f' transform="rotate({angle} {x:.1f} {y:.1f})"' if angle else ""
     named = f' class="{kind}"' if kind else ""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}{turn}>{escape(clean(words))}</text>'
 
@@ -124,7 +125,7 @@ def y_axis(scale: Scale, marks: Sequence[float], label: str) -> Iterator[str]:
     for mark in marks:
         yield f'<path class="grid" d="M{LEFT} {scale(mark):.1f}H{WIDTH - RIGHT}"/>'
         yield text(LEFT - 6, scale(mark) + 4, number(mark), anchor="end")
-    yield text(16, (scale.start + scale.stop) / 2, label, anchor="middle", turned=True)
+    yield text(16, (scale.start + scale.stop) / 2, label, anchor="middle", angle=-90)
 
 
 def x_axis(scale: Scale, marks: Sequence[float], label: str) -> Iterator[str]:
@@ -149,11 +150,14 @@ def _line(line: Series, color: str, x: Scale, y: Scale) -> Iterator[str]:
             yield f'<circle cx="{px:.1f}" cy="{py:.1f}" r="3" fill="{color}"><title>{told}</title></circle>'
 
 
-def _bar(bar: Bar, left: float, room: float, y: Scale) -> Iterator[str]:
+def _bar(bar: Bar, left: float, room: float, y: Scale, slanted: bool) -> Iterator[str]:
     middle = left + room / 2
-    yield text(middle, HEIGHT - BOTTOM + 16, bar.name, anchor="middle")
+    if slanted:
+        yield text(middle + 4, HEIGHT - BOTTOM + 14, bar.name, anchor="end", angle=-25)
+    else:
+        yield text(middle, HEIGHT - BOTTOM + 16, bar.name, anchor="middle")
     if bar.value is None:
-        yield text(middle + 4, y.start - 6, bar.note, turned=True)
+        yield text(middle + 4, y.start - 6, bar.note, angle=-90)
         return
     top = y(bar.value)
     yield (
