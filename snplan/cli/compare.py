@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from snplan.compiler import CompileOptions, Prepared
+    from snplan.compiler import Progress as Told
     from snplan.explore.compare import Outcome
     from snplan.frontend.load import LoadedModel
 
@@ -105,17 +106,25 @@ def _compared(
         return prepared, outcomes, stop.asked()
 
 
-def _batch_finder(loaded: LoadedModel, interrupted: Callable[[], bool]) -> Callable[[CompileOptions], int | None]:
+def _batch_finder(loaded: LoadedModel, interrupted: Callable[[], bool]) -> Callable[[CompileOptions, Told], int | None]:
     """A function that finds a strategy's largest batch: None where no batch fits or the batch cannot be set."""
+    from functools import lru_cache
+
     from snplan.compiler import prepare
     from snplan.explore.largest import Search
 
-    def find(chosen: CompileOptions) -> int | None:
+    def find(chosen: CompileOptions, told: Told) -> int | None:
         def make(batch: int) -> Prepared:
             return prepare(loaded, replace(chosen, batch=batch))
 
         try:
-            found = Search(make=make, options=chosen, interrupted=interrupted).run().found
+            search = Search(
+                make=lru_cache(maxsize=1)(make),
+                options=chosen,
+                progress=lambda what, share: told(f"batch {what}", share),
+                interrupted=interrupted,
+            )
+            found = search.run().found
         except SnplanError:
             return None
         return None if found is None else found.size

@@ -47,7 +47,7 @@ def compare(
     options: CompileOptions,
     strategies: Sequence[str],
     *,
-    largest_batch: Callable[[CompileOptions], int | None] | None = None,
+    largest_batch: Callable[[CompileOptions, Progress], int | None] | None = None,
     progress: Progress = lambda what, share: None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Iterator[Outcome]:
@@ -56,15 +56,21 @@ def compare(
     `largest_batch` finds a strategy's largest batch (None: it is not asked for).
     """
     for number, name in enumerate(strategies):
-        progress(f"strategy {name}", number / len(strategies))
+        told = _told(progress, name, number / len(strategies))
+        told("planning", None)
         start = time.perf_counter()
         chosen = replace(options, strategy=name)
         outcome = outcome_of(prepared, chosen, interrupted)
         if largest_batch is not None and not interrupted():
-            outcome = replace(outcome, largest_batch=largest_batch(chosen))
+            outcome = replace(outcome, largest_batch=largest_batch(chosen, told))
         if interrupted():
             return
         yield replace(outcome, seconds=round(time.perf_counter() - start, 2))
+
+
+def _told(progress: Progress, name: str, share: float) -> Progress:
+    """Progress inside one strategy, of which `share` of all are done."""
+    return lambda what, _: progress(f"strategy {name}: {what}", share)
 
 
 def outcome_of(prepared: Prepared, options: CompileOptions, interrupted: Callable[[], bool]) -> Outcome:

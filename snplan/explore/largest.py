@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from snplan.compiler import CompileOptions, Prepared, Progress, plan_prepared
 from snplan.errors import InfeasibleError, ModelError, NoPlanError, SnplanError
+from snplan.strategies.registry import AUTO
 from snplan.units import format_bytes
 
 MOST = 1 << 22
@@ -87,7 +88,7 @@ class Search:
 
     def _floor_decides(self) -> bool:
         """Whether a plan is expected wherever the floor fits; else plans at the bound are slow to find and in vain."""
-        return self.options.strategy == "auto" and self.max_slowdown is None
+        return self.options.strategy == AUTO and self.max_slowdown is None
 
     def _bound(self) -> int:
         """The largest count of units whose floor fits; 1 where none does."""
@@ -123,9 +124,14 @@ class Search:
             self.floors[size] = self._floor_of(size, first=count == 1)
         return self.floors[size]
 
+    def _prepared(self, size: int) -> Prepared:
+        """A size as the strategy plans it: rules of other systems have every op on its own."""
+        prepared = self.make(size)
+        return prepared if self.options.strategy == AUTO else prepared.unfused
+
     def _floor_of(self, size: int, *, first: bool) -> Trial:
         try:
-            prepared = self.make(size)
+            prepared = self._prepared(size)
         except (ModelError, InfeasibleError) as error:
             if first:
                 raise
@@ -152,7 +158,7 @@ class Search:
         return floor
 
     def _plan(self, size: int) -> Trial:
-        prepared = self.make(size)
+        prepared = self._prepared(size)
         lowest = prepared.lowest.bytes
         try:
             report = plan_prepared(prepared, self.options, interrupted=self.interrupted).report

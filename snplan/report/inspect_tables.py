@@ -63,6 +63,8 @@ def _totals(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "peak live", format_bytes(data["peak_live_bytes"])
     yield "floor", format_bytes(data["floor_bytes"])
     yield "pinned host", format_bytes(data["host_arena_bytes"])
+    for name, size in data.get("pool_bytes", {}).items():
+        yield f"in pool {name}", format_bytes(size)
     yield "predicted step", format_us(data["step_time_us"])
     yield "lower bound", format_us(data["lower_bound_us"])
     yield "moved out, in", f"{format_bytes(data['offload_bytes'])}, {format_bytes(data['prefetch_bytes'])}"

@@ -42,6 +42,7 @@ def summary(plan: StepPlan) -> dict[str, Any]:
         "tensors": len(plan.tensors),
         "buffers": len(plan.buffers),
         "slots": len(plan.slots),
+        **_pools(plan),
         "actions": count_actions(plan),
         "offload_bytes": offloaded,
         "prefetch_bytes": prefetched,
@@ -50,6 +51,16 @@ def summary(plan: StepPlan) -> dict[str, Any]:
         "binding": binding_op(plan, moment),
         "peak": _moment(plan, moment, held),
     }
+
+
+def _pools(plan: StepPlan) -> dict[str, dict[str, int]]:
+    """Bytes of the host arena that each pool has, where slots name pools."""
+    spans: dict[str, tuple[int, int]] = {}
+    for slot in plan.slots:
+        if slot.pool is not None:
+            low, high = spans.get(slot.pool, (slot.offset, 0))
+            spans[slot.pool] = min(low, slot.offset), max(high, slot.offset + slot.bytes)
+    return {"pool_bytes": {name: high - low for name, (low, high) in sorted(spans.items())}} if spans else {}
 
 
 def moment_of(plan: StepPlan, moment: int) -> dict[str, Any]:
