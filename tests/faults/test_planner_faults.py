@@ -368,6 +368,21 @@ def test_500_nodes_are_planned_with_the_time_of_each_phase(tmp_path: Path) -> No
     assert {"import", "differentiate", "cost", "plan", "verify", "total"} <= {*found.report["seconds"]}
 
 
+@pytest.mark.parametrize("length", [12, 400])
+def test_a_solver_that_runs_out_of_time_leaves_a_sound_plan_that_is_no_slower(length: int, tmp_path: Path) -> None:
+    """At half a second: a plan that passes the verifier, within the budget, and no claim beyond it."""
+    budget = made(chain(length), tmp_path).report["keep_all_bytes"] // 3
+    quick = made(chain(length), tmp_path, budget)
+    found = made(chain(length), tmp_path, budget, solver="cp-sat", time_limit_s=0.5)
+    assert verify(found.plan) == []
+    assert found.report["status"] == "feasible"
+    assert found.plan.arena_bytes <= budget
+    assert found.plan.lower_bound_us <= found.plan.step_time_us <= quick.plan.step_time_us
+    x = {"x": numbers(256, 64, seed=5)}
+    if length == 12:
+        assert replay(found, x).bits() == replay(quick, x).bits()
+
+
 def test_free_memory_that_moves_during_a_run_stops_nothing() -> None:
     """A desktop takes and gives back half a GiB between any two calls: the arena is counted, not the device."""
     import random
