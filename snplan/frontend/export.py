@@ -8,6 +8,7 @@ from pathlib import Path
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from snplan.errors import RunError
+from snplan.frontend import codes
 from snplan.frontend.load import LoadedModel
 from snplan.frontend.structure import bodies, constant_tensor
 from snplan.frontend.tensors import Array
@@ -36,7 +37,7 @@ def export_model(loaded: LoadedModel, values: Mapping[str, Array], target: Path)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         message = f"model {target} cannot be written: {reason}; make room or choose another path"
-        raise RunError("SNP-R030", message) from error
+        raise RunError(codes.RESULT, message) from error
 
 
 def _stored(graph: GraphProto | None, nodes: Sequence[NodeProto]) -> list[TensorProto]:
