@@ -24,10 +24,14 @@ MODULES: Mapping[str, str] = {
     "fig6": "drawings",
     "fig8": "breakdown",
     "fig10": "memory_figures",
+    "fig11": "speed",
     "fig12": "workspaces",
+    "fig13": "systems",
     "table1": "memory_figures",
     "table2": "pool_table",
     "table3": "traffic",
+    "table4": "systems",
+    "table5": "systems",
 }
 """Figure or table -> the module of `superneurons` with a function of that name."""
 
