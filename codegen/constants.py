@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
+
+import numpy as np
 
 from snplan.codegen.call import Call, builds, writes
 from snplan.codegen.launch import Launch
@@ -33,10 +36,25 @@ def constant(call: Call) -> Sequence[Launch]:
     if len(values) == 1:
         body = Body(compute=_type(y.dtype), results=(_value(values[0], y.dtype),))
     else:
-        table = ", ".join(_value(value, y.dtype) for value in values)
-        lines = (f"static const A table[] = {{{table}}};",)
-        body = Body(compute=_type(y.dtype), setup=lines, results=("table[e0]",), numbers=(row_major(y.shape),))
+        lines, result = _table(values, y.dtype)
+        body = Body(compute=_type(y.dtype), setup=lines, results=(result,), numbers=(row_major(y.shape),))
     return pointwise("constant", [], [writes(call)], body)
+
+
+def _table(values: Sequence[Any], dtype: DType) -> tuple[tuple[str, ...], str]:
+    """Tables in the kernel's text, and element e0 of them; compilers take infinities and NaN only as their bits."""
+    finite = [value if not dtype.is_float or isfinite(float(value)) else 0.0 for value in values]
+    lines = (f"static const A table[] = {{{', '.join(_value(value, dtype) for value in finite)}}};",)
+    marks = [0 if not dtype.is_float or isfinite(float(value)) else _bits(float(value)) for value in values]
+    if not any(marks):
+        return lines, "table[e0]"
+    text = ", ".join(f"{mark:#x}u" for mark in marks)
+    return (*lines, f"static const u32 marks[] = {{{text}}};"), "(marks[e0] ? A(bits_float(marks[e0])) : table[e0])"
+
+
+def _bits(value: float) -> int:
+    """Bits of an infinity or NaN in float32."""
+    return int(np.float32(value).view(np.uint32))
 
 
 @builds("range")

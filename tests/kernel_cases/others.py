@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf, nan
 from typing import Any
 
 import numpy as np
@@ -61,5 +62,8 @@ def constant_cases() -> Iterator[Case]:
     yield Case(kind="constant", inputs=(), attrs=limits, tolerance=0, label="limits")
     fractions = {"dtype": "float32", "start": -0.5, "step": 0.1, "size": 50}
     yield Case(kind="range", inputs=(), attrs=fractions, tolerance=0, label="fractions")
+    for name in ("float64", "float32", "float16", "bfloat16"):
+        mask = {"dtype": name, "shape": [2, 3], "values": [0.0, -inf, 1.5, inf, -2.0, nan]}
+        yield Case(kind="constant", inputs=(), attrs=mask, tolerance=0, label=f"mask_{name}")
     image = {"dtype": "float32", "shape": [2, 3, 2, 2], "values": [float(i) for i in range(24)]}
     yield Case(kind="constant", inputs=(), attrs=image, tolerance=0, orders=ORDERS, label="image")
