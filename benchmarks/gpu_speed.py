@@ -38,8 +38,8 @@ STEPS = 8
 HEADER = ["model", "batch", "costs", "of keep-all", "arena GiB", "device GiB", "peak as planned", "predicted ms"]
 
 
-def measured(path: Path, plan: StepPlan, steps: int = STEPS) -> tuple[float, int, int]:
-    """Median microseconds of a step after the graph is there, device bytes used by the process, peak of the arena."""
+def measured(path: Path, plan: StepPlan, steps: int = STEPS) -> tuple[float, int, int, int]:
+    """Median microseconds of a step after the graph is there, those predicted, device bytes used, peak of the arena."""
     with TrainingSession(plan, weights_of(path, plan), backend=CudaBackend(), keep_gradients=False) as session:
         blocks = filled_blocks(session)
         times = []
@@ -50,7 +50,7 @@ def measured(path: Path, plan: StepPlan, steps: int = STEPS) -> tuple[float, int
         assert isinstance(session.backend, CudaBackend)
         free, total = session.backend.memory()
         assert session.measured is not None
-        return statistics.median(times[2:]), total - free, session.measured.peak_bytes
+        return statistics.median(times[2:]), session.predicted_step_us, total - free, session.measured.peak_bytes
 
 
 def whole_plan(path: Path, precision: str, plans: Path) -> StepPlan:
@@ -98,11 +98,11 @@ def planned(path: Path, share: float, device: str, given: argparse.Namespace) ->
 
 def row_of(name: str, path: Path, share: float, plan: StepPlan, costs: str) -> tuple[list[str], float]:
     """A line of the table, and how far the prediction was off."""
-    us, used, peak = measured(path, plan)
-    off = us / plan.step_time_us - 1
+    us, predicted, used, peak = measured(path, plan)
+    off = us / predicted - 1
     batch = MODELS[name]["batch"]
     cells = [name, batch, costs, f"{share:.0%}", f"{plan.arena_bytes / 2**30:.2f}", f"{used / 2**30:.2f}"]
-    cells += ["yes" if peak == plan.arena_bytes else "NO", f"{plan.step_time_us / 1000:.2f}", f"{us / 1000:.2f}"]
+    cells += ["yes" if peak == plan.arena_bytes else "NO", f"{predicted / 1000:.2f}", f"{us / 1000:.2f}"]
     return [str(cell) for cell in [*cells, f"{off:+.0%}", f"{batch * 1e6 / us:.0f}"]], off
 
 

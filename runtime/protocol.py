@@ -32,6 +32,10 @@ class Backend(Protocol):
     def allocations(self) -> int:
         """Blocks of device and pinned memory taken so far: a step must not change it."""
 
+    @property
+    def arriving(self) -> int:
+        """Bytes of inputs that reach the device between two steps, while nothing else runs."""
+
     def bind(self, index: PlanIndex, *, taps: Collection[str]) -> None:
         """Take all memory and prepare every action. Tensors in `taps` are copied out when an op has written them."""
 

@@ -166,7 +166,7 @@ def _report(session: TrainingSession, done: Sequence[_Done], *, checked: bool) -
         arena_bytes=session.index.plan.arena_bytes,
         step_us=step_us,
         samples_per_second=round(_batch(session) * 1e6 / step_us, 3) if step_us else 0.0,
-        predicted_step_us=session.index.plan.step_time_us,
+        predicted_step_us=session.predicted_step_us,
         checked=checked,
         backend=session.backend.name,
         device=session.backend.device,

@@ -81,6 +81,13 @@ class CudaBackend:
         return self._memory.blocks
 
     @property
+    def arriving(self) -> int:
+        """Bytes of inputs for which the budget has no room to wait on the device: they come between two steps."""
+        on_device = [place for place in self._index.plan.resident if place.buffer is not None]
+        late = [place for place in on_device if place.tensor in self._bound.staging.keys() - self._bound.ahead.keys()]
+        return sum(self._bytes(place) for place in late)
+
+    @property
     def orders(self) -> Orders:
         """Physical orders of the bound plan's tensors."""
         return self._bound.orders

@@ -60,6 +60,11 @@ class NumpyBackend:
         """In debug mode the first op that made a NaN out of inputs without one."""
         return self._watch.first
 
+    @property
+    def arriving(self) -> int:
+        """There is no device."""
+        return 0
+
     def bind(self, index: PlanIndex, *, taps: Collection[str]) -> None:
         """Take both arenas and bind every action. Raises RunError for what this backend cannot hold or run."""
         self._index = index

@@ -119,6 +119,15 @@ def test_inputs_wait_on_the_device_where_the_budget_has_room() -> None:
         executor = backend()
         with TrainingSession(chosen, values(plan, inputs=False), backend=executor):
             assert bool(executor._bound.ahead) == ahead
+            late = sum(
+                index_plan(chosen).tensors[place.tensor].bytes
+                for place in chosen.resident
+                if place.buffer is not None and index_plan(chosen).tensors[place.tensor].role == "input"
+            )
+            assert executor.arriving == (0 if ahead else late)
+            rate = int(chosen.device.get("h2d_bytes_per_s", 0))
+            wait = executor.arriving * 1_000_000 // rate if rate else 0
+            assert session.predicted_step_us == chosen.step_time_us + wait
 
 
 def test_check_needs_steady_engines() -> None:
