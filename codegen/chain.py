@@ -39,14 +39,17 @@ DRAWING = ("dropout", "dropout_grad")
 _EXPRESSIONS: Mapping[str, Expression] = {**EXPRESSIONS, **CHOICES, "cast": _cast, **dict.fromkeys(DRAWING, kept)}
 
 
-def statements(steps: Sequence[Step]) -> tuple[str, ...]:
-    """C++ that computes each step as `t0`, `t1`, ... Raises RunError (SNP-R040) for a kind that is not elementwise."""
+def statements(steps: Sequence[Step], first: int = 0, letter: str = "t") -> tuple[str, ...]:
+    """C++ that computes the steps, numbered from `first`, as `t0`, `t1`, ... (or another letter).
+
+    Raises RunError (SNP-R040) for a kind that is not elementwise.
+    """
     for step in steps:
         if step.kind not in _EXPRESSIONS:
             raise RunError("SNP-R040", f"ops of kind {step.kind} cannot be part of an elementwise chain")
     return tuple(
-        f"const A t{number} = (A)({_EXPRESSIONS[step.kind](step.attrs, step.operands)});"
-        for number, step in enumerate(steps)
+        f"const A {letter}{number} = (A)({_EXPRESSIONS[step.kind](step.attrs, step.operands)});"
+        for number, step in enumerate(steps, first)
     )
 
 

@@ -12,9 +12,11 @@ from typing import Any
 
 from snplan.codegen.call import Call, builds, reads, writes
 from snplan.codegen.launch import Argument, Control, Launch, Scalar
-from snplan.codegen.operand import row_major
+from snplan.codegen.operand import Operand, row_major
 from snplan.codegen.pointwise import Body, pointwise
+from snplan.codegen.rows import RowBody, Tensors
 from snplan.codegen.scalars import compute_type
+from snplan.ir import DType
 
 _WORDS = ("const Words words = random_words(control, stream, (u64)e0_at >> 2);",)
 _WORD = "const u32 word = V == 4 ? words.v[j] : pick(words, (int)(e0 & 3));"
@@ -30,6 +32,16 @@ def drawing(call: Call, body: Body) -> Body:
         extra=(("const Control* control", Control()), ("u32 stream", Scalar("uint32", call.stream & 0xFFFFFFFF))),
         limit=4,
     )
+
+
+def drawing_rows(call: Call, body: RowBody, tensors: Tensors) -> tuple[RowBody, Tensors]:
+    """The same for a row kernel."""
+    drawn = drawing(call, Body(compute=body.compute, results=()))
+    shape = call.outputs[0].shape
+    numbers = Operand(dtype=DType.UINT8, shape=shape, strides=row_major(shape))
+    lines, limit = (*drawn.lines, *body.lines), drawn.limit
+    row_body = replace(body, lines=lines, prepare=drawn.prepare, extra=drawn.extra, limit=limit)
+    return row_body, replace(tensors, numbers=numbers)
 
 
 def kept(attrs: Mapping[str, Any], names: Sequence[str]) -> str:

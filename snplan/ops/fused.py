@@ -1,8 +1,8 @@
-"""Kind `fused`: elementwise ops as one, whose intermediate values never reach memory; a reduction may be the last.
+"""Kind `fused`: elementwise ops as one, whose intermediate values never reach memory, with one softmax or sum.
 
 Attributes say all: `parts` lists `[kind, operands, attributes]` of each op in order, `results` the values that are the
-outputs. Values are numbered: the inputs first, then what the parts give. Every part but a last reduction works element
-by element on one shape, the domain, which inputs are broadcast to.
+outputs. Values are numbered: the inputs first, then what the parts give. Parts work element by
+element on one shape, the domain, which inputs are broadcast to; one may be a softmax of the domain, or the last a sum.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ ELEMENTWISE = frozenset(
     }
 )
 """Kinds whose one output's elements depend on one element of each input, broadcast to the output's shape."""
+ROWS = frozenset({"softmax", "log_softmax", "softmax_grad", "log_softmax_grad"})
+"""Kinds that read a row before they write any of it; one of them may be among the parts."""
 REDUCING = frozenset({"batch_norm_grad_sums", "reduce_sum", "reduce_mean"})
 """Kinds that may end a fused op: sums of what the parts before them give."""
 
@@ -58,7 +60,7 @@ def _part(row: object) -> Part:
     if not isinstance(row, (list, tuple)) or len(row) != 3:
         raise ShapeError(f"a part must be a kind, its operands and its attributes, not {row!r:.80}")
     kind, operands, attrs = row
-    if kind not in ELEMENTWISE | REDUCING:
+    if kind not in ELEMENTWISE and kind not in ROWS and kind not in REDUCING:
         raise ShapeError(f"{kind!r:.80} cannot be part of a fused op")
     if not isinstance(attrs, dict) or not _are_numbers(operands):
         raise ShapeError(f"part {kind} needs numbers of values and attributes, not {operands!r:.80}, {attrs!r:.80}")
@@ -107,8 +109,10 @@ def infer_fused(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
     values = [*specs, *(spec for _, _, found in walked for spec in found)]
     last, operands, given = walked[-1]
     reducing = last.kind in REDUCING
-    elementwise = [found[0] for part, _, found in walked if part.kind in ELEMENTWISE]
-    need(len(elementwise) >= len(walked) - reducing, "only the last part may be a reduction")
+    elementwise = [found[0] for part, _, found in walked if part.kind not in REDUCING]
+    need(len(elementwise) == len(walked) - reducing, "only the last part may be a reduction")
+    rows = sum(part.kind in ROWS for part, _, _ in walked)
+    need(rows + reducing <= 1, "only one part may be a softmax or a sum")
     domain = operands[0].shape if reducing else given[0].shape
     for spec in elementwise:
         need(spec.shape == domain, f"a part gives {show(spec)}, the op works on {list(domain)}")

@@ -10,7 +10,7 @@ from kernel_harness import ORDERS, Case
 from runtime_support import normal
 
 from kernel_cases.common import FLOATS, IMAGES, integers
-from snplan.runtime.numpy import Array
+from snplan.runtime.numpy import KERNELS, Array, Context
 
 Part: TypeAlias = tuple[str, Sequence[int], dict[str, Any]]
 Parts: TypeAlias = Sequence[Part]
@@ -27,6 +27,7 @@ def fused_cases() -> Iterator[Case]:
     yield from _chains()
     yield from _norms()
     yield from _sums()
+    yield from _rows()
 
 
 def _chains() -> Iterator[Case]:
@@ -106,3 +107,40 @@ def _sums() -> Iterator[Case]:
         for kind in ("reduce_sum", "reduce_mean"):
             last = (kind, (3,), {"axes": axes, "keepdims": len(axes) == 1})
             yield fused((row, x), [("mul", (1, 0), {}), ("exp", (2,), {}), last], (4,), label=f"{kind}{axes}")
+
+
+def _rows() -> Iterator[Case]:
+    """Scaled, masked softmax; its gradient between a dropout's and the mask's; other axes, orders, long rows."""
+    for shape in ((2, 3, 5, 12), (1, 2, 3, 7), (2, 1, 2, 1100), (3, 4, 6, 1)):
+        for dtype in FLOATS if shape[-1] == 12 else FLOATS[:1]:
+            scores, dy = normal(*shape, dtype=dtype), normal(*shape, seed=1, dtype=dtype)
+            flags = integers(0, 3, (1, 1, *shape[2:]), np.bool_)
+            far = np.full((), -100, dtype)
+            inputs = (scores, flags, far)
+            forward: list[Part] = [
+                ("mul", (0,), {"scalar": 0.3}),
+                ("where", (1, 3, 2), {}),
+                ("softmax", (4,), {"axis": 3}),
+            ]
+            yield fused(inputs, forward, (5,), label="attention", orders=ORDERS[:2])
+            dropped: Part = ("dropout", (5,), {"ratio": 0.3})
+            yield fused(inputs, [*forward, dropped], (5, 6), label="attention_dropout", orders=ORDERS)
+            (y,) = KERNELS["softmax"]([scores], {"axis": 3}, Context())
+            backward: Parts = [
+                ("dropout_grad", (1,), {"ratio": 0.3}),
+                ("softmax_grad", (0, 3), {"axis": 3}),
+                ("mask", (2, 4), {"keep": True}),
+                ("mul", (5,), {"scalar": 0.3}),
+            ]
+            yield fused((y, dy, flags), backward, (6,), label="attention_grad", orders=ORDERS)
+    x, other = normal(3, 6, 4, 5), normal(3, 6, 4, 5, seed=1)
+    for axis in (1, 2):
+        for kind in ("softmax", "log_softmax"):
+            parts: Parts = [("add", (0, 1), {}), (kind, (2,), {"axis": axis}), ("mul", (3, 1), {}), ("exp", (2,), {})]
+            yield fused((x, other), parts, (3, 4, 5), label=f"{kind}{axis}", orders=ORDERS)
+            late: Parts = [(kind, (0,), {"axis": axis}), ("dropout", (2,), {"ratio": 0.5}), ("sub", (3, 1), {})]
+            yield fused((x, other), late, (4,), label=f"late_{kind}{axis}", orders=ORDERS)
+        gradient: Parts = [("log_softmax_grad", (0, 1), {"axis": axis}), ("neg", (2,), {})]
+        yield fused((x, other), gradient, (3,), label=f"log_grad{axis}", orders=ORDERS)
+    long = normal(2, 40000)
+    yield fused((long,), [("mul", (0,), {"scalar": 2.0}), ("softmax", (1,), {"axis": 1})], (2,), label="long")
