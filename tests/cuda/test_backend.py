@@ -117,7 +117,7 @@ def test_inputs_wait_on_the_device_where_the_budget_has_room() -> None:
     plan = next(plan for plan in some if plan.resident[0].tensor == "x0" and plan.resident[0].buffer is not None)
     for chosen, ahead in ((plan, False), (roomy(plan), True)):
         executor = backend()
-        with TrainingSession(chosen, values(plan, inputs=False), backend=executor):
+        with TrainingSession(chosen, values(plan, inputs=False), backend=executor) as session:
             assert bool(executor._bound.ahead) == ahead
             late = sum(
                 index_plan(chosen).tensors[place.tensor].bytes
