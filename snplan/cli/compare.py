@@ -111,16 +111,22 @@ def _batch_finder(loaded: LoadedModel, interrupted: Callable[[], bool]) -> Calla
     from functools import lru_cache
 
     from snplan.compiler import prepare
-    from snplan.explore.largest import Search
+    from snplan.explore.largest import Search, Trial, as_planned
+
+    floors: dict[bool, dict[int, Trial]] = {True: {}, False: {}}
 
     def find(chosen: CompileOptions, told: Told) -> int | None:
+        planned = as_planned(chosen)
+
         def make(batch: int) -> Prepared:
-            return prepare(loaded, replace(chosen, batch=batch))
+            return prepare(loaded, replace(planned, batch=batch))
 
         try:
             search = Search(
                 make=lru_cache(maxsize=1)(make),
                 options=chosen,
+                floors=floors[planned.fuse],
+                floor_only=True,
                 progress=lambda what, share: told(f"batch {what}", share),
                 interrupted=interrupted,
             )

@@ -33,12 +33,14 @@ def max_batch(
     from dataclasses import replace
 
     from snplan.compiler import prepare
+    from snplan.explore.largest import as_planned
     from snplan.frontend import load_model
 
     chosen, loaded = planning.options(budget), load_model(source)
+    planned = as_planned(chosen)
 
     def make(batch: int) -> Prepared:
-        return prepare(loaded, replace(chosen, batch=batch))
+        return prepare(loaded, replace(planned, batch=batch))
 
     sizes = largest.Sizes(name="batch", make=make, unit=step)
     result = largest.search(sizes, chosen, max_slowdown, quiet=quiet)

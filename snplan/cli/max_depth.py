@@ -42,13 +42,15 @@ def max_depth(
     budget = arguments.size("--gpu-mem", gpu_mem, planning.notes) or 0
     from snplan import models
     from snplan.compiler import prepare
+    from snplan.explore.largest import as_planned
     from snplan.frontend import load_model
 
     chosen = planning.options(budget)
+    planned = as_planned(chosen)
 
     def make(blocks: int) -> Prepared:
         built = models.build("resnet", batch=batch, light=True, image=image, blocks=(FIRST, SECOND, blocks, LAST))
-        return prepare(load_model(built.SerializeToString(deterministic=True)), chosen)
+        return prepare(load_model(built.SerializeToString(deterministic=True)), planned)
 
     largest_count = (most - depth(0)) // LAYERS_A_BLOCK
     sizes = largest.Sizes(name="blocks", make=make, most=largest_count)

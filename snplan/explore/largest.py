@@ -7,7 +7,7 @@ strategy is. Between sizes that fit and sizes that do not, what grows with the s
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from snplan.compiler import CompileOptions, Prepared, Progress, plan_prepared
 from snplan.errors import InfeasibleError, ModelError, NoPlanError, SnplanError
@@ -57,11 +57,20 @@ class _Interrupted(Exception):
     """The user wants what there is."""
 
 
+def as_planned(options: CompileOptions) -> CompileOptions:
+    """The options that sizes are prepared with: rules of other systems have every op on its own."""
+    return replace(options, fuse=options.fuse and options.strategy == AUTO)
+
+
 @dataclass(kw_only=True)
 class Search:
-    """A search over sizes, multiples of `unit` up to `most`; `make` prepares a size, `options` has the budget.
+    """A search over sizes, multiples of `unit` up to `most`; `options` has the budget.
 
-    With `max_slowdown` a plan must take at most so many times the step time of the keep-all plan of the same size.
+    `make` prepares a size (`as_planned` says with which options). `floors` may hold what an earlier search for a
+    strategy with the same options found out.
+
+    With `max_slowdown` a plan must take at most so many times the step time of the keep-all plan of the same size. With
+    `floor_only` no plan is made where the floor alone decides: by the strategy `auto` without a limit on host memory.
     """
 
     make: Callable[[int], Prepared]
@@ -69,6 +78,7 @@ class Search:
     unit: int = 1
     most: int = MOST
     max_slowdown: float | None = None
+    floor_only: bool = False
     progress: Progress = lambda what, share: None
     interrupted: Callable[[], bool] = lambda: False
     floors: dict[int, Trial] = field(default_factory=dict)
@@ -77,18 +87,31 @@ class Search:
     def run(self) -> Largest:
         """The largest size. Raises InfeasibleError or NoPlanError where the smallest size does not fit, ModelError."""
         try:
-            bound = self._bound()
-            if not self._floor_decides() or not self._planned(bound).fits:
-                bound = self._bisect(0, bound + 1)
+            count = self._count(self._bound())
         except _Interrupted:
             return self._largest(complete=False)
-        if bound == 0:
+        if count == 0:
             raise self._nothing()
         return self._largest(complete=True)
 
-    def _floor_decides(self) -> bool:
-        """Whether a plan is expected wherever the floor fits; else plans at the bound are slow to find and in vain."""
-        return self.options.strategy == AUTO and self.max_slowdown is None
+    def _count(self, bound: int) -> int:
+        """The largest count of units whose plan fits, 0 for none; `bound` is the largest whose floor does."""
+        if self.max_slowdown is not None:  # plans near the floor are slow: to run, and to find
+            return self._bisect(0, bound + 1)
+        if self.floor_only and self.options.strategy == AUTO and self.options.host_bytes is None:
+            trial = self._floor(bound)
+            if trial.fits is None:  # the plan that keeps nothing between ops is there
+                self.plans[trial.size] = replace(trial, fits=True)
+                return bound
+        top = self._planned(bound)
+        if top.fits:
+            return bound
+        if top.needed_bytes and bound > 1:  # what a rule needs grows about in proportion to the size
+            if not self._planned(1).fits:
+                return 0
+            guess = bound * self._room() // top.needed_bytes
+            return gallop(lambda count: bool(self._planned(count).fits), guess, bound - 1)
+        return self._bisect(0, bound)
 
     def _bound(self) -> int:
         """The largest count of units whose floor fits; 1 where none does."""
@@ -103,8 +126,11 @@ class Search:
     def _scaled(self, count: int) -> int:
         """The count whose floor were the budget, did the floor grow in proportion to the size."""
         floor = self._floor(count).floor_bytes
-        room = self.options.budget_bytes - (self.options.reserve_bytes or 0)
-        return max(1, count * room // floor) if floor else count
+        return max(1, count * self._room() // floor) if floor else count
+
+    def _room(self) -> int:
+        """Bytes of the budget without a reserve that was given: good enough for guesses."""
+        return self.options.budget_bytes - (self.options.reserve_bytes or 0)
 
     def _bisect(self, low: int, high: int) -> int:
         """The largest count whose plan fits, between one that does (0 for none) and one that does not."""
@@ -124,14 +150,9 @@ class Search:
             self.floors[size] = self._floor_of(size, first=count == 1)
         return self.floors[size]
 
-    def _prepared(self, size: int) -> Prepared:
-        """A size as the strategy plans it: rules of other systems have every op on its own."""
-        prepared = self.make(size)
-        return prepared if self.options.strategy == AUTO else prepared.unfused
-
     def _floor_of(self, size: int, *, first: bool) -> Trial:
         try:
-            prepared = self._prepared(size)
+            prepared = self.make(size)
         except (ModelError, InfeasibleError) as error:
             if first:
                 raise
@@ -158,7 +179,7 @@ class Search:
         return floor
 
     def _plan(self, size: int) -> Trial:
-        prepared = self._prepared(size)
+        prepared = self.make(size)
         lowest = prepared.lowest.bytes
         try:
             report = plan_prepared(prepared, self.options, interrupted=self.interrupted).report
