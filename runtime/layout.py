@@ -55,6 +55,11 @@ def op_operands(op: PlanOp, index: PlanIndex, orders: Orders) -> tuple[list[Oper
     return inputs, [operand(spec_of(index, name), orders[name]) for name in op.outputs]
 
 
+def kinds_of(op: PlanOp) -> list[str]:
+    """The kind of the op, and those of the parts of a fused one."""
+    return [op.kind, *(part[0] for part in op.attrs.get("parts") or ())]
+
+
 def views_of(op: PlanOp) -> list[list[int] | None]:
     """The shape under which the op reads each input; None: the tensor's own."""
     return op.attrs.get("in_shapes") or [None] * len(op.inputs)
@@ -130,7 +135,7 @@ def _links(index: PlanIndex) -> dict[str, list[str]]:
     """Tensors to which the order passes on: operands of one rank of the same op."""
     links: dict[str, list[str]] = {}
     for op in index.ops.values():
-        if op.kind in _BARRIERS:
+        if not _BARRIERS.isdisjoint(kinds_of(op)):
             continue
         names = list(dict.fromkeys(_whole(op)))
         for name in names:

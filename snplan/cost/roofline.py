@@ -21,11 +21,12 @@ from snplan.cost.gemm import MATRIX_KINDS
 from snplan.cost.profile import signature
 from snplan.ir import DType, Graph, Op, Spec
 from snplan.ops import KINDS, input_specs
+from snplan.ops.fused import parts_of
 
 _NORMALISATIONS = frozenset(
     name + suffix
-    for name in ("batch_norm_train", "batch_norm", "layer_norm", "rms_norm", "group_norm")
-    for suffix in ("", "_grad")
+    for name in ("batch_norm_train", "batch_norm", "batch_norm_statistics", "layer_norm", "rms_norm", "group_norm")
+    for suffix in ("", "_grad", "_grad_sums")
 )
 _NORMALISATION_SPEED = 0.79
 
@@ -59,4 +60,11 @@ def op_cost(op: Op, inputs: Sequence[Spec], outputs: Sequence[Spec], device: Dev
     rate = device.fp64_flops if any(spec.dtype == DType.FLOAT64 for spec in specs) else device.fp32_flops
     compute = kind.flops(inputs, outputs, op.attrs) * 1e6 / (rate * device.compute_percent / 100)
     memory = memory_us(kind.traffic(inputs, outputs, op.attrs), device)
-    return launch_us(max(compute, memory / _NORMALISATION_SPEED if op.kind in _NORMALISATIONS else memory), device)
+    return launch_us(max(compute, memory / _NORMALISATION_SPEED if _is_normalisation(op) else memory), device)
+
+
+def _is_normalisation(op: Op) -> bool:
+    """Whether the passes of `op` end in sums over many blocks."""
+    if op.kind == "fused":
+        return parts_of(op.attrs)[-1].kind in _NORMALISATIONS
+    return op.kind in _NORMALISATIONS

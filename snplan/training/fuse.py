@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from snplan.ir import Attr, Graph, Op, Phase, Role, Step, Tensor
-from snplan.ops.fused import ELEMENTWISE, REDUCING
+from snplan.ops.fused import REDUCING, ROWS
 from snplan.training.fusible import Fusible, lowest_floor, slots
 from snplan.training.rederive import Rederived
 from snplan.training.split_norms import split_norms
@@ -40,6 +40,11 @@ class _Group:
     exports: list[str]
     indices: list[int]
     stream: int | None
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether one of the ops needs a row before it gives any of it."""
+        return any(op.kind in ROWS for op in self.ops.values())
 
     @property
     def last(self) -> Op:
@@ -149,7 +154,10 @@ class _Fuser:
     def _match(self, before: int, index: int) -> bool:
         """Whether both have one phase, shape, arithmetic and random stream, and the second reads the first plainly."""
         first, second, fusible = self.groups[before], self.groups[index], self.fusible
-        if first.last.phase is not second.last.phase or first.last.kind not in ELEMENTWISE:
+        if first.last.phase is not second.last.phase or first.last.kind in REDUCING:
+            return False
+        # A row of a softmax, or what a sum reads, is made by elements alone.
+        if first.has_rows and (second.has_rows or second.last.kind in REDUCING):
             return False
         if fusible.kinds[before] != fusible.kinds[index] or fusible.domains[before] != fusible.domains[index]:
             return False

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from snplan.ir import Graph, Op, Phase
 from snplan.ops import inplace_pairs, input_specs
-from snplan.ops.fused import ELEMENTWISE, REDUCING, arithmetic
+from snplan.ops.fused import ELEMENTWISE, REDUCING, ROWS, arithmetic
 from snplan.ops.shapes import Shape
 from snplan.units import GRANULE, round_up
 
@@ -28,7 +28,7 @@ class Fusible:
 
     def _classify(self, index: int, op: Op) -> None:
         """Note the arithmetic and the domain of an op that can be a part."""
-        if op.kind not in ELEMENTWISE and op.kind not in REDUCING:
+        if op.kind not in ELEMENTWISE and op.kind not in ROWS and op.kind not in REDUCING:
             return
         tensors = self.graph.tensors
         if op.phase is Phase.UPDATE or not op.inputs or tensors[op.outputs[0]].spec.elements == 0:
@@ -41,7 +41,7 @@ class Fusible:
         self.domains[index] = input_specs(op, tensors)[0].shape if reducing else tensors[op.outputs[0]].shape
 
     def elementwise(self, index: int) -> bool:
-        """Whether the op can be any part of a fused op."""
+        """Whether the op can be one of many parts of a fused op."""
         return self.kinds[index] is not None and self.graph.ops[index].kind in ELEMENTWISE
 
     def same_domain(self, index: int, name: str) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from snplan.ir import DType, Op, Spec, Tensor
 from snplan.ops import KINDS, ShapeError, infer, inplace_pairs
-from snplan.ops.fused import ELEMENTWISE, REDUCING
+from snplan.ops.fused import ELEMENTWISE, REDUCING, ROWS
 
 SUM = ["reduce_sum", [2], {"axes": [1], "keepdims": False}]
 
@@ -45,7 +45,7 @@ def test_a_sum_at_the_end() -> None:
         ([f32(2)], attrs([["relu", ["x"], {}]], [1]), "needs numbers of values"),
         ([f32(2)], attrs([["relu", [True], {}]], [1]), "needs numbers of values"),
         ([f32(2)], attrs([["relu", [0], []]], [1]), "needs numbers of values"),
-        ([f32(2)], attrs([["softmax", [0], {"axis": 0}]], [1]), "cannot be part"),
+        ([f32(2)], attrs([["cum_sum", [0], {"axis": 0}]], [1]), "cannot be part"),
         ([f32(2)], attrs([["fused", [0], {}]], [1]), "cannot be part"),
         ([f32(2)], attrs([["relu", [1], {}]], [1]), "reads a later value"),
         ([f32(2)], attrs([["relu", [0], {}]], []), "results must list"),
@@ -55,6 +55,8 @@ def test_a_sum_at_the_end() -> None:
         ([f32(2, 3), f32(3)], attrs([["mul", [0, 1], {}], SUM], [2]), "are not what the parts give"),
         ([f32(2, 3), f32(2)], attrs([[*SUM[:1], [0], SUM[2]], ["relu", [2], {}]], [3]), "only the last part"),
         ([f32(2, 3), f32(2, 2)], attrs([["add", [0, 1], {}]], [2]), "do not broadcast"),
+        ([f32(2, 3)], attrs([["softmax", [0], {"axis": 1}], ["softmax", [1], {"axis": 0}]], [2]), "only one part"),
+        ([f32(2, 3)], attrs([["softmax", [0], {"axis": 1}], [*SUM[:1], [1], SUM[2]]], [2]), "only one part"),
         ([Spec(DType.INT64, (2,))], attrs([["neg", [0], {}]], [1]), "floating-point types"),
         ([f32(2)], attrs([["cast", [0], {"to": "float64"}]], [1]), "floating-point types"),
     ],
@@ -65,7 +67,7 @@ def test_refusals(specs: list[Spec], attributes: dict[str, Any], reason: str) ->
 
 
 def test_every_part_is_a_kind() -> None:
-    assert {*ELEMENTWISE, *REDUCING} <= set(KINDS)
+    assert {*ELEMENTWISE, *ROWS, *REDUCING} <= set(KINDS)
 
 
 def op(parts: Any, results: list[int], inputs: int) -> Op:

@@ -201,6 +201,35 @@ def test_nodes_and_names() -> None:
     assert len({op.name for op in fused.graph.ops}) == len(fused.graph.ops)
 
 
+def test_attention_scores() -> None:
+    """Scaled, masked softmax is one op; so is the way back through dropout, softmax, mask and scale."""
+    model = Model()
+    x = image(model, 16, 32)
+    weight = model.source("w", np.eye(32, dtype=np.float32) * 0.3)
+    flags = model.source("flags", np.tril(np.ones((16, 16), np.bool_)))
+    far = model.source("far", np.float32(-1e9), fed=True)
+    h = model.matmul(x, weight)
+    scores = model.then("matmul", h, h, trans_a=False, trans_b=True, alpha=1.0)
+    masked = model.then("where", flags, model.then("mul", scores, scalar=0.5), far)
+    (kept,) = model.op("dropout", [model.then("softmax", masked, axis=1)], rng=1, ratio=0.25)
+    end = model.matmul(model.matmul(kept, h), weight)
+    fused = check(model.step(model.sum(model.then("tanh", end))), model.values)
+    assert ("mul", "where", "softmax") in fused_kinds(fused, Phase.FORWARD)
+    assert ("dropout_grad", "softmax_grad", "mask", "mul") in fused_kinds(fused, Phase.BACKWARD)
+    back = next(op for op in fused.graph.ops if op.phase is Phase.BACKWARD and op.rng is not None)
+    assert back.rng == 1
+
+
+def test_two_softmaxes_are_two_ops() -> None:
+    model = Model()
+    x = image(model, 16, 32)
+    weight = model.source("w", np.eye(32, dtype=np.float32))
+    h = model.then("softmax", model.then("neg", model.then("softmax", model.matmul(x, weight), axis=1)), axis=1)
+    fused = check(model.step(model.sum(model.then("neg", h))), model.values)
+    assert ("neg", "softmax") in fused_kinds(fused, Phase.FORWARD)
+    assert all(sum("softmax" in part for part in kinds) <= 1 for kinds in fused_kinds(fused, Phase.BACKWARD))
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float16])
 def test_other_types(dtype: Any) -> None:
     model = Model()
