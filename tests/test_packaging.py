@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 FOLDERS = {"snplan": "snplan", "codegen": "snplan.codegen", "models": "snplan.models", "runtime": "snplan.runtime"}
-DATA_SUFFIXES = {".typed", ".toml", ".j2"}
+DATA_SUFFIXES = {".typed", ".toml", ".j2", ".json"}
 
 
 @pytest.fixture(scope="module")

@@ -81,8 +81,16 @@ def device_names() -> tuple[str, ...]:
     return tuple(sorted(item.name.removesuffix(".toml") for item in _folder().iterdir() if item.name.endswith(".toml")))
 
 
+def profile_names() -> tuple[str, ...]:
+    """Names of the measured profiles that come with snplan, sorted."""
+    found = (item.name for item in _folder("profiles").iterdir() if item.name.endswith(".json"))
+    return tuple(sorted(name.removesuffix(".json") for name in found))
+
+
 def load_device(name_or_path: str) -> Device:
     """The device called so, or read from a file: PROFILE.json as `snplan profile` writes it, or a TOML file.
+
+    Names are those of devices and of the measured profiles that come with snplan.
 
     Raises UsageError: SNP-U045 for an unknown name (lists the known ones), SNP-U046 for a file that cannot be read or
     lacks a field.
@@ -94,10 +102,12 @@ def load_device(name_or_path: str) -> Device:
     if name_or_path.endswith(".toml"):
         return parse_device(_read(Path(name_or_path)), name_or_path)
     name = name_or_path.lower()
+    if name in profile_names():
+        return _measured(name)
     if name not in device_names():
         raise UsageError(
             "SNP-U045",
-            f"device {name_or_path!r} is not known; known devices: {', '.join(device_names())}; "
+            f"device {name_or_path!r} is not known; known devices: {', '.join((*device_names(), *profile_names()))}; "
             "or give a file that `snplan profile` wrote (its name ends with .json)",
         )
     return _known(name)
@@ -106,6 +116,13 @@ def load_device(name_or_path: str) -> Device:
 @cache
 def _known(name: str) -> Device:
     return parse_device(_folder().joinpath(f"{name}.toml").read_text(encoding="utf-8"), f"{name}.toml")
+
+
+@cache
+def _measured(name: str) -> Device:
+    from snplan.cost.profile import load_profile, profiled_device
+
+    return profiled_device(load_profile(Path(str(_folder("profiles").joinpath(f"{name}.json")))))
 
 
 def parse_device(text: str, where: str) -> Device:
@@ -150,8 +167,8 @@ def _check(value: object, name: str, kind: str, where: str) -> None:
         raise UsageError("SNP-U046", f"{where}: {name} must be at most 100, not {value}")
 
 
-def _folder() -> Any:
-    return files("snplan.cost").joinpath("devices")
+def _folder(name: str = "devices") -> Any:
+    return files("snplan.cost").joinpath(name)
 
 
 def _read(path: Path) -> str:

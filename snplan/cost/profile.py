@@ -98,9 +98,38 @@ def load_profile(path: Path) -> Profile:
 
 
 def save_profile(profile: Profile, path: Path) -> None:
-    """Write a profile as JSON with sorted keys, ops in order of signature: equal profiles give equal bytes."""
-    ordered = msgspec.structs.replace(profile, ops=sorted(profile.ops, key=lambda op: op.signature))
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(ordered, order="sorted"), indent=1) + b"\n")
+    """Write a profile as JSON, an op a line in order of signature, keys sorted: equal profiles give equal bytes."""
+    lines = [msgspec.json.encode(op, order="sorted") for op in sorted(profile.ops, key=lambda op: op.signature)]
+    head = msgspec.json.encode({"device": profile.device, "format": profile.format}, order="sorted")[:-1]
+    tail = msgspec.json.encode(profile.versions, order="sorted")
+    path.write_bytes(head + b',"ops":[\n' + b",\n".join(lines) + b'\n],"versions":' + tail + b"}\n")
+
+
+def merged(profiles: Sequence[Profile]) -> Profile:
+    """One profile of the ops of all, each op's engines that are worth having; device and versions of the first.
+
+    Of an op in several the first stands; the reserve is the largest. Raises UsageError (SNP-U047) for profiles of
+    different devices or versions: their engines are not the same.
+    """
+    first = profiles[0]
+    for other in profiles[1:]:
+        if other.device.get("name") != first.device.get("name") or other.versions != first.versions:
+            raise UsageError(
+                "SNP-U047",
+                f"profiles of {first.device.get('name')} with {first.versions} and of {other.device.get('name')} with "
+                f"{other.versions} are not one profile",
+            )
+    ops: dict[str, MeasuredOp] = {}
+    for op in (op for profile in profiles for op in profile.ops):
+        ops.setdefault(op.signature, MeasuredOp(signature=op.signature, engines=_worthwhile(op.engines)))
+    reserve = max(int(profile.device["reserve_bytes"]) for profile in profiles)
+    device = {**first.device, "reserve_bytes": reserve}
+    return Profile(format=FORMAT, device=device, versions=first.versions, ops=list(ops.values()))
+
+
+def _worthwhile(engines: Sequence[Engine]) -> list[Engine]:
+    """Engines that some plan would take, with or without those that are not deterministic."""
+    return sorted({*pareto(engines), *pareto([engine for engine in engines if engine.deterministic])})
 
 
 def profiled_device(profile: Profile) -> Device:

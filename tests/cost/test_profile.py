@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from snplan.cost.device import load_device
+from snplan import models
+from snplan.compiler import CompileOptions, compile_model
+from snplan.cost.device import load_device, profile_names
 from snplan.cost.profile import (
     FORMAT,
     Engine,
     MeasuredOp,
     Profile,
     load_profile,
+    merged,
     pareto,
     profiled_device,
     save_profile,
@@ -20,6 +24,7 @@ from snplan.cost.profile import (
 )
 from snplan.errors import UsageError
 from snplan.ir import DType, Spec
+from snplan.plan.model import Algorithm
 
 F = DType.FLOAT32
 
@@ -127,3 +132,71 @@ def test_broken_profiles_are_refused(tmp_path: Path, text: str, message: str) ->
 def test_missing_profile(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"SNP-U047: profile .* cannot be read: No such file"):
         load_device(str(tmp_path / "none.json"))
+
+
+def test_an_op_a_line(tmp_path: Path) -> None:
+    """Files are compared and stored by line; what is read is what was written, in order of signature."""
+    made = profile(
+        MeasuredOp(signature="relu(float32[2]){}/fp32", engines=[engine(0, 0, 3)]),
+        MeasuredOp(signature="add(float32[2]){}/fp32", engines=[engine(0, 0, 2)]),
+    )
+    path = tmp_path / "p.json"
+    save_profile(made, path)
+    lines = path.read_text().splitlines()
+    assert ["add(" in lines[1], "relu(" in lines[2]] == [True, True]
+    assert len(lines) == 4
+    found = load_profile(path)
+    assert (found.device, found.versions) == (made.device, made.versions)
+    assert found.ops == [made.ops[1], made.ops[0]]
+    save_profile(found, tmp_path / "q.json")
+    assert (tmp_path / "q.json").read_bytes() == path.read_bytes()
+
+
+def test_merged() -> None:
+    """Ops of all, the first of those in several; engines that no plan would take are left out."""
+    shaky = Engine(id=5, workspace_bytes=0, us=4, deterministic=False)
+    conv = MeasuredOp(
+        signature="conv", engines=[engine(1, 0, 9), engine(2, 0, 11), engine(3, 512, 5), engine(4, 512, 6), shaky]
+    )
+    first, second = (
+        profile(conv),
+        profile(
+            MeasuredOp(signature="conv", engines=[engine(1, 0, 1)]),
+            MeasuredOp(signature="relu", engines=[engine(0, 0, 2)]),
+        ),
+    )
+    whole = merged([first, second])
+    assert [op.signature for op in whole.ops] == ["conv", "relu"]
+    assert {e.id for e in whole.ops[0].engines} == {5, 1, 3}
+    assert [e.id for e in whole.find("conv") or ()] == [5]
+    assert [e.id for e in whole.find("conv", deterministic=True) or ()] == [1, 3]
+
+
+def test_profiles_of_different_libraries_are_not_merged() -> None:
+    """Ids of engines mean nothing elsewhere."""
+    other = Profile(format=FORMAT, device=load_device("h200").summary(), versions={"cudnn": "9.20"}, ops=[])
+    with pytest.raises(UsageError, match=r"9\.20") as caught:
+        merged([profile(), other])
+    assert caught.value.code == "SNP-U047"
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_profiles_of_the_package(name: str) -> None:
+    """Each can be read by its name, knows convolutions with a choice of engines, and says what it holds for."""
+    device = load_device(name.upper())
+    assert device.profile is not None
+    assert device.profile.versions["driver"]
+    assert device.name == name.partition("-")[0]
+    assert max(len(op.engines) for op in device.profile.ops if op.signature.startswith("conv")) > 1
+
+
+def test_a_profile_of_the_package_names_engines(tmp_path: Path) -> None:
+    """A zoo model that was measured is planned with what was seen; another falls back on the published numbers."""
+    path = tmp_path / "alexnet.onnx"
+    models.save(models.build("alexnet", batch=256), path)
+    options: dict[str, Any] = {"precision": "tf32", "optimizer": "momentum", "budget_bytes": 1 << 40}
+    plan = compile_model(path, CompileOptions(device="h200-measured", **options)).plan
+    engines = [action.engine for action in plan.actions if isinstance(action, Algorithm)]
+    assert engines
+    assert all(engine >= 16 for engine in engines)
+    assert plan.device["name"] == "h200"
