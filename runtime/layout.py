@@ -2,7 +2,8 @@
 
 Convolutions read and write channels-last; the order spreads from them along ops whose operands look alike (elementwise,
 normalisation, pooling, updates, ...) so that no step transposes. It stops where an op reads a tensor under a shape that
-channels-last bytes cannot be read under, and an op that works in place keeps one order for both of its tensors.
+channels-last bytes cannot be read under, and an op that works in place keeps one order for both of its tensors. A
+convolution one of whose tensors must be plain has all of them plain.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ def assign_orders(index: PlanIndex) -> dict[str, Order]:
     while True:
         chosen = _spread(index, plain)
         clashes = {name for pair in _shared_bytes(index) for name in _clash(pair, chosen)}
+        clashes.update(name for op in index.ops.values() for name in _mixed(op, index, chosen))
         if clashes <= plain:
             return {name: "channels_last" if name in chosen else "plain" for name in index.tensors}
         plain |= clashes
@@ -147,6 +149,14 @@ def _links(index: PlanIndex) -> dict[str, list[str]]:
 def _whole(op: PlanOp) -> list[str]:
     """Operands that the op reads or writes under their own shape."""
     return [*(name for name, view in zip(op.inputs, views_of(op), strict=True) if view is None), *op.outputs]
+
+
+def _mixed(op: PlanOp, index: PlanIndex, chosen: set[str]) -> list[str]:
+    """Image, filter and result of a convolution where only some are channels-last: libraries want all in one order."""
+    if op.kind not in CONVOLUTIONS:
+        return []
+    names = [name for name in (*op.inputs[:2], *op.outputs) if _differs(index.tensors[name].shape)]
+    return [] if all(name in chosen for name in names) else names
 
 
 def _shared_bytes(index: PlanIndex) -> Iterator[tuple[Operandish, Operandish]]:

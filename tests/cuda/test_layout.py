@@ -91,6 +91,12 @@ def test_flatten_holds_plain() -> None:
     assert [orders[name] for name in ("x", "y0", "y1", "y2")] == ["channels_last", "channels_last", "plain", "plain"]
 
 
+def test_convolution_whose_result_is_flattened() -> None:
+    """No library convolves channels-last into plain: image and result are both plain, and what follows them too."""
+    orders = assign_orders(chain("tanh", view=[2, 80]))
+    assert [orders[name] for name in ("x", "y0", "y1")] == ["plain"] * 3
+
+
 def test_joined_space_stays() -> None:
     """[2, 5, 16] keeps the channels apart, so channels-last bytes can be read so; the result is plain."""
     orders = assign_orders(chain("relu", "tanh", view=[2, 5, 16]))
