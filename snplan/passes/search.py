@@ -28,8 +28,8 @@ LINK_FAMILIES = ((0.0, 0.35), (0.6, None), (1.0, None), (0.0, 0.12))
 CHECKPOINT_FAMILIES = ((2, 0.7), (4, 0.7))
 STARTS = 2
 FINALISTS = 3
-LEAST_SKETCHES, MOST_SKETCHES, SKETCHED_OPS = 6, 120, 100_000
-LOWER_SKETCHES = 8  # of those for the budget itself there is one for a lower target
+LEAST_SKETCHES, MOST_SKETCHES, SKETCHED_OPS = 6, 400, 100_000
+LOWER_SKETCHES = 4  # of those for the budget itself there is one for a lower target
 LOWER_TARGETS = (0.985, 0.96, 0.9, 0.8, 0.65)
 
 
@@ -70,7 +70,7 @@ class Search:
         self._finish(trials)
         for part in LOWER_TARGETS:
             target = max(int(self.budget * part), self.floor.bytes)
-            if self.interrupted() or target == trials.target or not self._lower(trials, target):
+            if self.interrupted() or target == trials.target or not self._lower(trials, everything, target):
                 break
         if self.best is None:
             self._isolate(trials)
@@ -90,7 +90,7 @@ class Search:
 
     def _starts(self, trials: Trials, everything: Candidate) -> list[Draft]:
         """The best drafts of some families, to be improved."""
-        excess = int(everything.layout.residency.live.max()) - self.budget
+        excess = int(everything.layout.residency.live.max()) - trials.target
         found: list[Draft] = []
         families = len(LINK_FAMILIES) + len(CHECKPOINT_FAMILIES)
         for number, (drops, moved) in enumerate(self._families()):
@@ -99,7 +99,7 @@ class Search:
             if trials.is_over():
                 break
         self.progress("planning", families / (families + 2))
-        return sorted(dict.fromkeys(found), key=trials.times.__getitem__)[:STARTS]
+        return sorted(dict.fromkeys(found), key=trials.times.__getitem__)
 
     def _families(self) -> Iterator[tuple[list[int], int]]:
         """Orders of drops, and the bytes that need not be dropped because the link moves them."""
@@ -121,14 +121,13 @@ class Search:
             excess -= self.step.size[tensor]
         return len(drops)
 
-    def _lower(self, trials: Trials, target: int) -> bool:
-        """Plan for a lower target, from the best drafts of `trials`; false where that cannot beat the best."""
+    def _lower(self, trials: Trials, everything: Candidate, target: int) -> bool:
+        """Plan for a lower target, from the best drafts of `trials` and new ones; false where none beats the best."""
         lower = self._trials(target, LOWER_SKETCHES)
-        drafts = trials.ranked()[:STARTS]
-        if self.best is not None and min(map(lower.time, drafts)) >= self.best.step_us:
-            return False
-        for draft in drafts:
+        for draft in (*trials.ranked()[:STARTS], *self._starts(lower, everything)):
             lower.improve(draft)
+        if self.best is not None and lower.times[lower.ranked()[0]] >= self.best.step_us:
+            return False
         self._finish(lower)
         return True
 
