@@ -83,6 +83,7 @@ class Search:
     interrupted: Callable[[], bool] = lambda: False
     floors: dict[int, Trial] = field(default_factory=dict)
     plans: dict[int, Trial] = field(default_factory=dict)
+    _reserve: int = 0
 
     def run(self) -> Largest:
         """The largest size. Raises InfeasibleError or NoPlanError where the smallest size does not fit, ModelError."""
@@ -129,8 +130,8 @@ class Search:
         return max(1, count * self._room() // floor) if floor else count
 
     def _room(self) -> int:
-        """Bytes of the budget without a reserve that was given: good enough for guesses."""
-        return self.options.budget_bytes - (self.options.reserve_bytes or 0)
+        """Bytes of the budget without the reserve."""
+        return self.options.budget_bytes - self._reserve
 
     def _bisect(self, low: int, high: int) -> int:
         """The largest count whose plan fits, between one that does (0 for none) and one that does not."""
@@ -157,7 +158,8 @@ class Search:
             if first:
                 raise
             return Trial(size=size, fits=False, proven=True, reason=error.message)
-        lowest, room = prepared.lowest.bytes, self.options.budget_bytes - prepared.reserve(self.options)
+        self._reserve = prepared.reserve(self.options)
+        lowest, room = prepared.lowest.bytes, self._room()
         if lowest <= room:
             return Trial(size=size, fits=None, floor_bytes=lowest)
         reason = f"the floor of {format_bytes(lowest)} is above the budget less the reserve, {format_bytes(room)}"
