@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -86,18 +83,6 @@ def weights_of(plan: StepPlan) -> dict[str, np.ndarray[Any, Any]]:
         for t in plan.tensors
         if t.name in stored and t.role != "optimizer"
     }
-
-
-@pytest.fixture(scope="session")
-def judge(shared: Path) -> Judge:
-    """The outside checker of plans."""
-    spec = importlib.util.spec_from_file_location("judge", shared / "accept" / "judge.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module: ModuleType = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    found: Judge = module.judge
-    return found
 
 
 @pytest.mark.parametrize("spec", SPECS)
