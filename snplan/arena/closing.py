@@ -3,7 +3,8 @@
 The large buffers decide whether a problem fits, and there are few of them: the exact search first places only those
 over a share of the capacity, packed as low as their own bound where it can; then greedy orders put the small ones into
 what is left. Shares go down to 0, where all are placed exactly; then all of it again, with another seed and more work
-for each. A capacity that is proven too small for some of the buffers is too small for all.
+for each. Problems of few buffers are searched as a whole first, and longest. A capacity that is proven too small for
+some of the buffers is too small for all.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from snplan.arena.problem import FREE, Int64, Problem, Solution, height_of, lowe
 SHARES = (0.01, 0.003, 0.001, 0.0003, 0.0)  # of the capacity, from which on a buffer counts as large
 LARGE = 20_000_000  # conflicting pairs of buffers that the exact search may list
 FIRST = 3e7  # nanoseconds of work for the first search at a share; twice as much for the next, and so on
+FEW = 600  # buffers; up to here all of them are searched first, with `WHOLE` times the work
+WHOLE = 20
 OVERHEAD = 1e6  # nanoseconds of a search outside the search itself
 
 
@@ -58,10 +61,11 @@ def close_gap(
 def _reach(problem: Problem, capacity: int, known: _Known, effort: Effort, seed: int) -> None:
     """Search for a placement within the capacity until there is one, or there is none, or the effort is over."""
     searches = [(tier, within) for tier in _tiers(problem, capacity) for within in _goals(problem, tier, capacity)]
+    searches.sort(key=lambda search: len(search[0]) < _whole(problem))
     turn = 0
     while searches and not effort.over():
         for tier, within in searches:
-            work = min(FIRST * 2**turn, effort.left)
+            work = min(FIRST * 2**turn * (WHOLE if len(tier) >= _whole(problem) else 1), effort.left)
             options = ExactOptions(plain=turn == 0)
             found = decide(
                 subproblem(problem, tier), within, work=work, seed=seed + turn, options=options, stop=effort.over
@@ -71,6 +75,11 @@ def _reach(problem: Problem, capacity: int, known: _Known, effort: Effort, seed:
             if known.height <= capacity or known.bound > capacity or effort.over():
                 return
         turn += 1
+
+
+def _whole(problem: Problem) -> int:
+    """Return the number of buffers from which on a search counts as one of the whole problem."""
+    return len(problem) if len(problem) <= FEW else len(problem) + 1
 
 
 def _tiers(problem: Problem, capacity: int) -> list[Int64]:

@@ -23,8 +23,11 @@ Floats = NDArray[np.float64]
 
 ENDLESS = 1 << 60
 WIDE = 1e6  # a power that leaves the base only the ties
-POWERS = (WIDE, 1.0, 0.5, 0.0)
-NOISE = 0.2  # standard deviation of the drawn factors, as a logarithm
+POWERS = (WIDE, 4.0, 2.0, 2.0, 1.0, 1.0)  # of the weight against the base, to draw from
+NOISES = (0.03, 0.06, 0.1, 0.2)  # standard deviations of the drawn factors, as logarithms
+BASES = (0, 0, 1, 1, 2)  # area twice, duration twice, size
+LEARNED = 0.7  # how often the learned weights are taken
+LONG, LONGER = 8, 100  # one restart in `LONG` is that much longer; all of them grow with so many
 
 
 class Verdict(Enum):
@@ -47,8 +50,8 @@ class ExactOptions:
     decompose: bool = True  # cut where no buffer spans
     maximal: bool = True  # only the sections that no other contains
     learn: bool = True  # failures weigh in the next order
-    plain: bool = True  # the first six orders without noise
-    restart: int = 2000  # nodes of the shortest restart
+    plain: bool = True  # six orders without noise first
+    restart: int = 400  # nodes of the shortest restart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +125,8 @@ def _restarts(problem: Problem, capacity: int, limits: _Limits, seed: int, optio
         model = build(first[order], last[order], problem.size[order], problem.fixed[order])
         state = blank(model, count)
         turn += 1
-        restart = min(max(options.restart * (1 + turn // 50), 2 * len(problem)), limits.nodes - nodes)
+        length = options.restart * (1 + turn // LONGER) * (LONG if turn % LONG == 0 else 1)
+        restart = min(max(length, 2 * len(problem)), limits.nodes - nodes)
         room = int(min(limits.work - work, ENDLESS))
         status, visited = kernels.search(model, state, _switches(options), capacity, restart, room)
         nodes, work = nodes + visited, work + float(state.work[0])
@@ -138,7 +142,7 @@ def _restarts(problem: Problem, capacity: int, limits: _Limits, seed: int, optio
 
 
 class _Orders:
-    """The orders of the restarts: by live bytes without noise first, then drawn, half of them by learned weights."""
+    """The orders of the restarts: by live bytes without noise first, then drawn, most of them by learned weights."""
 
     def __init__(self, problem: Problem, first: Int64, last: Int64, count: int, seed: int, plain: int) -> None:
         self.first, self.last = first, last
@@ -157,11 +161,16 @@ class _Orders:
     def next(self) -> Int64:
         """Return the buffers in the next order, first placed first."""
         turn, self.turn = self.turn, self.turn + 1
-        base = self.base[turn % 3]
-        weight = self._over(self.learned if turn // 6 % 2 else self.live, highest=turn // 3 % 2 == 0)
-        power, spread = (WIDE, 0.0) if turn < self.plain else (POWERS[self.random.integers(len(POWERS))], NOISE)
-        noise = self.random.normal(0.0, spread, len(base)) if spread else 0.0
-        key = power * np.log(weight + 1e-9) + np.log(base) + noise
+        if turn < self.plain:
+            return self._ranked(turn % 3, WIDE, 0.0, self.live, highest=turn // 3 == 0)
+        draw = self.random
+        weight = self.learned if self.learned.any() and draw.random() < LEARNED else self.live
+        base, power, noise = (options[draw.integers(len(options))] for options in (BASES, POWERS, NOISES))
+        return self._ranked(int(base), power, noise, weight, highest=draw.random() < 0.5)
+
+    def _ranked(self, base: int, power: float, noise: float, weight: Floats, *, highest: bool) -> Int64:
+        factors = self.random.normal(0.0, noise, len(self.first)) if noise else 0.0
+        key = power * np.log(self._over(weight, highest=highest) + 1e-9) + np.log(self.base[base]) + factors
         return np.argsort(-key, kind="stable").astype(np.int64)
 
     def _over(self, weight: Floats, *, highest: bool) -> Floats:

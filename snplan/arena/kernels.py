@@ -19,7 +19,7 @@ from snplan.arena.problem import Int64
 HUGE = 1 << 62
 
 # Estimated nanoseconds: of a node, of each buffer unplaced there, of each entry of a list that is walked.
-NODE, UNPLACED, ENTRY = 200, 8, 1
+NODE, UNPLACED, ENTRY = 200, 20, 1
 FOUND, EXHAUSTED, STOPPED = 1, 0, 2
 
 
