@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -55,28 +55,38 @@ def compare(
 
         write_report(target, compare_chart(title, outcomes, keep_all), what="SVG file")
     if json:
-        output.write_object(
-            {
-                "status": "interrupted" if interrupted else "done",
-                "code": None,
-                "message": None,
-                "model_sha256": prepared.model.sha256,
-                "device": prepared.device.name,
-                "budget_bytes": budget,
-                "reserve_bytes": prepared.reserve(chosen),
-                "floor_bytes": prepared.lowest.bytes,
-                "keep_all_bytes": prepared.everything.body.arena_bytes,
-                "keep_all_step_time_us": keep_all,
-                "strategies": [asdict(outcome) for outcome in outcomes],
-                "svg": target,
-                "warnings": planning.notes,
-            }
-        )
+        output.write_object(_object(prepared, chosen, outcomes, target, planning.notes, interrupted=interrupted))
     elif not quiet:
         _show(title, outcomes, keep_all, batches=largest_batch)
     for note in planning.notes:
         output.note(f"snplan: warning: {note}")
     return int(ExitCode.INTERRUPTED if interrupted else ExitCode.DONE)
+
+
+def _object(
+    prepared: Prepared,
+    chosen: CompileOptions,
+    outcomes: list[Outcome],
+    svg: Path | None,
+    notes: list[str],
+    *,
+    interrupted: bool,
+) -> dict[str, Any]:
+    return {
+        "status": "interrupted" if interrupted else "done",
+        "code": None,
+        "message": None,
+        "model_sha256": prepared.model.sha256,
+        "device": prepared.device.name,
+        "budget_bytes": chosen.budget_bytes,
+        "reserve_bytes": prepared.reserve(chosen),
+        "floor_bytes": prepared.lowest.bytes,
+        "keep_all_bytes": prepared.everything.body.arena_bytes,
+        "keep_all_step_time_us": prepared.everything.step_us,
+        "strategies": [asdict(outcome) for outcome in outcomes],
+        "svg": svg,
+        "warnings": notes,
+    }
 
 
 def _names(text: str) -> tuple[str, ...]:
