@@ -7,7 +7,7 @@ for others, traffic. The same goes for a gradient that several ops read beside w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from snplan.ir import Graph, Op, Phase, Role
@@ -42,7 +42,7 @@ class Rederived:
         self.graph = graph
         self.fusible = fusible
         self.limit = limit
-        self.readers = {name: dict.fromkeys(readers) for name, readers in graph.readers.items()}
+        self.readers: dict[str, Collection[int]] = dict(graph.readers)
         self.private: dict[int, tuple[Op, ...]] = {}
         self.dropped: set[int] = set()
         self._recipes: dict[str, Recipe] = {}
@@ -110,9 +110,16 @@ class Rederived:
         """Let `reader` make `name` itself."""
         members = {op.name: op for op in (*self.private.get(reader, ()), *ops)}
         self.private[reader] = tuple(members.values())
-        del self.readers[name][reader]
+        del self._own(name)[reader]
         for source in self.fusible.sources(ops):
-            self.readers[source].setdefault(reader)
+            self._own(source).setdefault(reader)
+
+    def _own(self, name: str) -> dict[int, None]:
+        """The readers of a tensor, to be changed: most keep the list that the graph has."""
+        found = self.readers[name]
+        if not isinstance(found, dict):
+            found = self.readers[name] = dict.fromkeys(found)
+        return found
 
     def _share(self, index: int, op: Op) -> None:
         """Let all readers of a gradient make it themselves, where one sums it and they read the rest of it anyway."""
@@ -130,7 +137,7 @@ class Rederived:
             self._take(reader, name, members)
         self.dropped.add(index)
         for source in self.fusible.sources(members):
-            self.readers[source].pop(index, None)
+            self._own(source).pop(index, None)
 
     def _may_share(self, reader: int, name: str, sources: set[str], members: Sequence[Op]) -> bool:
         if not self.fusible.same_domain(reader, name) or not self.fusible.reads_plainly(self.graph.ops[reader], name):

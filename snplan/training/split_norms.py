@@ -34,12 +34,12 @@ class _Splitter:
 
     def run(self) -> Graph:
         """The rewritten graph."""
-        readers = self.graph.readers
+        read = {*self.graph.outputs, *(name for op in self.graph.ops for name in op.inputs)}
         for op in self.graph.ops:
             if op.kind == "batch_norm_train" and "in_shapes" not in op.attrs:
                 self.split_forward(op)
             elif op.kind == "batch_norm_grad" and op.inputs[3] in self.inverse and self._is_exact(op):
-                self.split_gradient(op, is_read=bool(readers[op.outputs[0]]) or op.outputs[0] in self.graph.outputs)
+                self.split_gradient(op, is_read=op.outputs[0] in read)
             else:
                 self.ops.append(op)
         return replace(self.graph, ops=tuple(self.ops), tensors=self.tensors)
