@@ -7,17 +7,27 @@ device says so, so that plan file, simulator and reports agree.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from snplan.analysis.residency import Live, Residency
 from snplan.analysis.schedule import build_schedule
 from snplan.cost.device import Device
+from snplan.cost.pools import HOST, Pool
 from snplan.passes.realise import Candidate
 from snplan.strategies.base import Strategy, Task
 from snplan.strategies.layers import is_activation
 from snplan.strategies.moves import Moves, Send, boundary_gap, follow
 
 _RATES = ("h2d_bytes_per_s", "d2h_bytes_per_s", "h2d_both_bytes_per_s", "d2h_both_bytes_per_s")
+
+
+Linked = TypeVar("Linked", Device, Pool)
+
+
+def _halved(link: Linked) -> Linked:
+    """A link with half the copy speed."""
+    halves: dict[str, Any] = {rate: max(1, getattr(link, rate) // 2) for rate in _RATES}
+    return replace(link, **halves)
 
 
 class Tensorflow(Strategy):
@@ -30,8 +40,8 @@ class Tensorflow(Strategy):
 
     def device(self, device: Device) -> Device:
         """`device` with the copy speed of pageable memory: half of pinned memory's."""
-        halves = {rate: max(1, getattr(device, rate) // 2) for rate in _RATES}
-        return replace(device, title=f"{device.title}, pageable host memory", **halves)
+        pools = tuple(_halved(pool) if pool.name == HOST else pool for pool in device.pools)
+        return replace(_halved(device), title=f"{device.title}, pageable host memory", pools=pools)
 
     def plan(self, task: Task) -> Candidate:
         """The candidate that swaps as few tensors as fit the budget. Raises InfeasibleError (SNP-P004)."""
