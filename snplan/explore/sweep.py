@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from snplan.compiler import CompileOptions, Prepared, Progress, plan_options, plan_prepared
 from snplan.errors import InfeasibleError, NoPlanError
+from snplan.strategies.registry import AUTO
 from snplan.units import GRANULE
 
 FEASIBLE, INFEASIBLE, UNKNOWN = "feasible", "infeasible", "unknown"
@@ -76,19 +77,27 @@ def sweep(
 ) -> Iterator[Point]:
     """Each point that is not `known`, in order of its budget, as soon as it is planned; ends where `interrupted`.
 
-    What is yielded is the planner's own answer: `carried` gives each point the best plan of the budgets up to it.
+    What is yielded is the planner's own answer: `carried` gives each point the best plan of the budgets up to it. Where
+    a lower budget's plan takes no longer than the ops alone, no plan is faster, and it is the answer.
     """
     missing = sorted(set(budgets) - {point.budget_bytes for point in known})
+    least = sum(prepared.indexed.cost) if options.strategy == AUTO else 0
+    fastest = next((p.figures for p in carried(known) if p.figures and p.figures.step_time_us == least), None)
     for number, budget in enumerate(missing):
         share = number / len(missing)
 
         def told(what: str, _: float | None, *, number: int = number, share: float = share) -> None:
             progress(f"budget {number + 1} of {len(missing)}: {what}", share)
 
+        if fastest is not None and fastest.found_at_bytes <= budget:
+            yield Point(budget_bytes=budget, status=FEASIBLE, lower_bound_us=least, figures=fastest)
+            continue
         point = plan_point(prepared, replace(options, budget_bytes=budget), told, interrupted)
         if interrupted():  # the planner was stopped short: a later sweep finds better
             return
         yield point
+        if point.figures is not None and point.figures.step_time_us == least:
+            fastest = point.figures
 
 
 def plan_point(

@@ -162,6 +162,17 @@ def test_known_points_are_not_planned_again(prepared: Prepared) -> None:
     assert [p.budget_bytes for p in found] == [budgets[1]]
 
 
+def test_the_fastest_possible_plan_is_not_looked_for_again(prepared: Prepared) -> None:
+    """At keep-all the step takes as long as its ops: nothing above it can be faster."""
+    top = default_budgets(prepared, OPTIONS, 1)[0]
+    first, second, third = sweep(prepared, OPTIONS, [top - 512, top, top + 512])
+    assert second.figures is not None
+    assert third.figures is not None
+    assert second.figures.step_time_us == sum(prepared.indexed.cost) == third.lower_bound_us
+    assert third.figures.found_at_bytes < third.budget_bytes
+    assert first.budget_bytes < second.budget_bytes < third.budget_bytes
+
+
 def test_a_budget_under_the_floor(prepared: Prepared) -> None:
     (found,) = sweep(prepared, OPTIONS, [prepared.lowest.bytes + 512])
     assert found == Point(budget_bytes=prepared.lowest.bytes + 512, status=INFEASIBLE)
