@@ -24,7 +24,7 @@ LARGE = 20_000_000  # conflicting pairs of buffers that the exact search may lis
 FIRST = 3e7  # nanoseconds of work for the first search at a share; twice as much for the next, and so on
 FEW = 600  # buffers; up to here all of them are searched first, with `WHOLE` times the work
 WHOLE = 20
-OVERHEAD = 1e6  # nanoseconds of a search outside the search itself
+OVERHEAD = 1e6, 5e3  # nanoseconds of a search outside the search itself: in all, and for each buffer
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,7 +70,7 @@ def _reach(problem: Problem, capacity: int, known: _Known, effort: Effort, seed:
             found = decide(
                 subproblem(problem, tier), within, work=work, seed=seed + turn, options=options, stop=effort.over
             )
-            effort.spend(found.work + OVERHEAD)
+            effort.spend(found.work + OVERHEAD[0] + OVERHEAD[1] * len(tier))
             _learn(problem, tier, within, found, known, effort)
             if known.height <= capacity or known.bound > capacity or effort.over():
                 return
@@ -95,7 +95,7 @@ def _tiers(problem: Problem, capacity: int) -> list[Int64]:
 
 def _goals(problem: Problem, tier: Int64, capacity: int) -> list[int]:
     """Return the capacities to pack some buffers into: as low as can be, then all there is."""
-    return sorted({lower_bound(subproblem(problem, tier)), capacity})
+    return [capacity] if len(tier) == len(problem) else sorted({lower_bound(subproblem(problem, tier)), capacity})
 
 
 def _learn(problem: Problem, tier: Int64, within: int, found: Outcome, known: _Known, effort: Effort) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from snplan.arena import kernels
+from snplan.arena.heuristics import conflicts
 from snplan.arena.problem import FREE, Int64, Problem, lower_bound, subproblem
 from snplan.arena.split import components
 
@@ -119,17 +120,17 @@ def sections(problem: Problem, *, maximal: bool = True) -> tuple[Int64, Int64, i
 def _restarts(problem: Problem, capacity: int, limits: _Limits, seed: int, options: ExactOptions) -> Outcome:
     first, last, count = sections(problem, maximal=options.maximal)
     orders = _Orders(problem, first, last, count, seed, 6 if options.plain else 0)
-    nodes, work, turn = 0, 0.0, 0
-    while nodes < limits.nodes and work < limits.work and not limits.stop():
+    nodes, work, turn, setup = 0, 0.0, 0, setup_work(problem)
+    while nodes < limits.nodes and work + setup < limits.work and not limits.stop():
         order = orders.next()
         model = build(first[order], last[order], problem.size[order], problem.fixed[order])
         state = blank(model, count)
         turn += 1
         length = options.restart * (1 + turn // LONGER) * (LONG if turn % LONG == 0 else 1)
         restart = min(max(length, 2 * len(problem)), limits.nodes - nodes)
-        room = int(min(limits.work - work, ENDLESS))
+        room = int(min(limits.work - work - setup, ENDLESS))
         status, visited = kernels.search(model, state, _switches(options), capacity, restart, room)
-        nodes, work = nodes + visited, work + float(state.work[0])
+        nodes, work = nodes + visited, work + setup + float(state.work[0])
         if status == kernels.FOUND:
             offsets = np.empty(len(problem), np.int64)
             offsets[order] = state.offset
@@ -139,6 +140,11 @@ def _restarts(problem: Problem, capacity: int, limits: _Limits, seed: int, optio
         if options.learn:
             orders.learn(state.failures)
     return Outcome(verdict=Verdict.UNKNOWN, offsets=None, nodes=nodes, work=work)
+
+
+def setup_work(problem: Problem) -> float:
+    """Return the estimated nanoseconds that a restart takes before its first node."""
+    return 1e5 + 4e3 * len(problem) + 10.0 * float(conflicts(problem).sum())
 
 
 class _Orders:
@@ -226,7 +232,7 @@ def blank(model: kernels.Model, count: int) -> kernels.State:
         link=np.roll(ring, -1),
         back=np.roll(ring, 1),
         trail=np.zeros(2 * len(model.neighbor) + 2, np.int64),
-        work=np.full(1, 4 * n * n, np.int64),
+        work=np.zeros(1, np.int64),
     )
 
 

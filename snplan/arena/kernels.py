@@ -66,17 +66,39 @@ class Switches(NamedTuple):
 def neighbors(start: Int64, end: Int64) -> tuple[Int64, Int64]:
     """Return `(first, neighbor)`: those live together with buffer `i` are `neighbor[first[i] : first[i + 1]]`."""
     n = len(start)
+    order, live = np.argsort(start), np.empty(n, np.int64)
     first = np.zeros(n + 1, np.int64)
-    for i in range(n):
-        first[i + 1] = first[i] + np.sum((start < end[i]) & (end > start[i])) - 1
-    neighbor = np.empty(first[n], np.int64)
-    at = 0
-    for i in range(n):
-        for j in range(n):
-            if start[j] < end[i] and end[j] > start[i] and i != j:
-                neighbor[at] = j
-                at += 1
+    count = 0
+    for i in order:
+        count = _still_live(live, count, end, start[i])
+        first[i + 1] += count
+        for j in live[:count]:
+            first[j + 1] += 1
+        live[count] = i
+        count += 1
+    first = np.cumsum(first)
+    neighbor, filled = np.empty(first[n], np.int64), first.copy()
+    count = 0
+    for i in order:
+        count = _still_live(live, count, end, start[i])
+        for j in live[:count]:
+            neighbor[filled[i]], neighbor[filled[j]] = j, i
+            filled[i] += 1
+            filled[j] += 1
+        live[count] = i
+        count += 1
     return first, neighbor
+
+
+@kernel
+def _still_live(live: Int64, count: int, end: Int64, time: int) -> int:
+    """Return how many of some buffers end after a time; these now come first."""
+    kept = 0
+    for k in range(count):
+        if end[live[k]] > time:
+            live[kept] = live[k]
+            kept += 1
+    return kept
 
 
 @kernel
