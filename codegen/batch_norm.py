@@ -96,6 +96,13 @@ def statistics(call: Call) -> Sequence[Launch]:
     return _statistics(call, results, [writes(call, k) for k in range(3)], 0)
 
 
+@builds("batch_norm_inverse")
+def inverse(call: Call) -> Sequence[Launch]:
+    """1 / sqrt(variance + epsilon)."""
+    body = Body(compute=compute_type([call.inputs[0].dtype]), results=(f"inverse_root(a0 + {_epsilon(call)})",))
+    return pointwise(call.kind, [reads(call, 0)], [writes(call)], body)
+
+
 @builds("batch_norm_grad_sums")
 def gradient_sums(call: Call) -> Sequence[Launch]:
     """dscale and dbias from x, mean, inv_std and dy."""

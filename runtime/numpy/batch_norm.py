@@ -22,6 +22,12 @@ def statistics(inputs: Sequence[Array], attrs: Attrs, context: Context) -> tuple
     return mean, variance, inverse_root(variance, attrs, x.dtype)
 
 
+@kernel("batch_norm_inverse")
+def inverse(inputs: Sequence[Array], attrs: Attrs, context: Context) -> Array:
+    """1 / sqrt(variance + epsilon)."""
+    return inverse_root(inputs[0], attrs, inputs[0].dtype)
+
+
 @kernel("batch_norm_apply", like=(0,))
 def apply(inputs: Sequence[Array], attrs: Attrs, context: Context) -> Array:
     """y = (x - mean) * (inv_std * scale) + bias."""

@@ -37,6 +37,15 @@ def infer_statistics(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
     return (Spec(statistics_dtype(specs[0].dtype), specs[0].shape[1:2]),) * 3
 
 
+def infer_inverse(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
+    """1 / sqrt(variance + epsilon), as the variance."""
+    need_count(specs, 1)
+    need_float(specs[0], "the variance")
+    need_rank(specs[0], 1, 1, "the variance")
+    get_float(attrs, "epsilon")
+    return (specs[0],)
+
+
 def infer_apply(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
     """y as x."""
     need_count(specs, 5)
@@ -81,6 +90,7 @@ def grad_apply_flops(inputs: Specs, outputs: Specs, attrs: Attrs) -> int:
 
 register(
     Kind(name="batch_norm_statistics", infer=infer_statistics, flops=sums_flops),
+    Kind(name="batch_norm_inverse", infer=infer_inverse, inplace=((0, 0),)),
     Kind(name="batch_norm_apply", infer=infer_apply, inplace=((0, 0),), flops=apply_flops),
     Kind(name="batch_norm_grad_sums", infer=infer_grad_sums, flops=sums_flops),
     Kind(name="batch_norm_grad_apply", infer=infer_grad_apply, inplace=((0, 6), (0, 0)), flops=grad_apply_flops),

@@ -94,6 +94,7 @@ def _sums() -> Iterator[Case]:
             x, dy = normal(*shape, dtype=dtype), normal(*shape, seed=1, dtype=dtype)
             mean, inverse, scale, bias = _vectors(x, 4)
             orders = ORDERS if len(shape) > 2 else ("plain",)
+            yield Case(kind="batch_norm_inverse", inputs=(np.abs(scale.reshape(-1)),), attrs={"epsilon": 1e-5})
             yield Case(kind="batch_norm_statistics", inputs=(x,), attrs={"epsilon": 1e-5}, orders=orders)
             yield Case(kind="batch_norm_grad_sums", inputs=(x, mean, inverse, dy), orders=orders)
             parts: Parts = [

@@ -165,6 +165,28 @@ def test_a_decomposed_activation_saves_its_input_alone() -> None:
     assert "sigmoid_1.0" not in saved_names(fused)
 
 
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_running_statistics(dtype: Any, frozen: bool) -> None:
+    """A norm of an exported model: applying it fuses, its inverse deviation is made once."""
+    model = Model()
+    rng = np.random.default_rng(2)
+    x = model.source("x", rng.normal(size=(4, 8, 5, 5)).astype(dtype), fed=True)
+    factor = model.source("factor", rng.normal(size=(8, 1, 1)).astype(dtype))
+    vectors = [model.source(n, rng.uniform(0.5, 1.5, 8).astype(dtype)) for n in ("scale", "bias", "mean", "var")]
+    h = model.then("mul", x, factor)
+    for _ in range(2):
+        h = model.then("relu", model.then("batch_norm_eval", h, *vectors, epsilon=1e-5))
+    step = model.step(model.sum(h), freeze=("scale", "bias") if frozen else ())
+    fused = check(step, model.values)
+    kinds = Counter(op.kind for op in fused.graph.ops)
+    assert kinds["batch_norm_inverse"] == 1
+    assert not kinds["batch_norm_eval"] + kinds["batch_norm_eval_grad"]
+    ends = Counter(parts(op)[-1] for op in fused.graph.ops if op.kind == "fused")
+    assert ends["relu"] + ends["reduce_sum"] >= 2
+    assert ends["batch_norm_grad_sums"] + kinds["batch_norm_grad_sums"] == (0 if frozen else 2)
+
+
 def test_values_that_others_read_stay() -> None:
     """A forward op gives one tensor: what a product reads is not made by an op that goes on."""
     model = Model()
