@@ -52,19 +52,20 @@ def lrn(call: Call) -> Sequence[Launch]:
 @builds("lrn_grad")
 def lrn_grad(call: Call) -> Sequence[Launch]:
     """dy * base^-beta - 2 alpha beta / size * x * (sum of dy y / base over channels whose windows hold this one)."""
-    (x, y, dy), size = call.inputs, int(call.attrs["size"])
+    (x, dy), size = call.inputs, int(call.attrs["size"])
     factor = _number(2.0 * call.attrs["alpha"] * call.attrs["beta"] / size)
+    power = _number(-call.attrs["beta"])
     lines = (
         *_base(call, "0", "base"),
         "A spread = A(0);",
         f"for (int n = {-(size // 2)}; n <= {(size - 1) // 2}; ++n) {{",
         f"if (e0 + n < 0 || e0 + n >= {x.shape[1]}) continue;",
         *_base(call, "n", "other"),
-        f"const A out = (A)wide(p_a1[a1_at + (I)(n * {y.strides[1]})]);",
-        f"const A slope = (A)wide(p_a2[a2_at + (I)(n * {dy.strides[1]})]);",
+        f"const A out = (A)wide(p_a0[a0_at + (I)(n * {x.strides[1]})]) * power(other, {power});",
+        f"const A slope = (A)wide(p_a1[a1_at + (I)(n * {dy.strides[1]})]);",
         "spread += slope * out / other;",
         "}",
     )
-    result = f"a2 * power(base, {_number(-call.attrs['beta'])}) - {factor} * a0 * spread"
+    result = f"a1 * power(base, {power}) - {factor} * a0 * spread"
     body = Body(compute=accumulator(x.dtype), lines=lines, results=(result,), numbers=(_channel(x.rank),), limit=1)
-    return pointwise(call.kind, [reads(call, k) for k in range(3)], [writes(call)], body)
+    return pointwise(call.kind, [reads(call, k) for k in range(2)], [writes(call)], body)

@@ -232,8 +232,9 @@ def lrn(inputs: Sequence[Array], attrs: Attrs, context: Context) -> Array:
 @kernel("lrn_grad")
 def lrn_grad(inputs: Sequence[Array], attrs: Attrs, context: Context) -> Array:
     """dy * base^-beta - 2 alpha beta / size * x * (sum of dy y / base over channels whose windows hold this one)."""
-    x, y, dy = inputs
+    x, dy = inputs
     size, beta = attrs["size"], attrs["beta"]
     base = _lrn_base(x, attrs)
-    spread = _channel_window(dy * y / base, size // 2, (size - 1) // 2)
-    return dy * base**-beta - (2.0 * attrs["alpha"] * beta / size) * x * spread
+    scale = base**-beta
+    spread = _channel_window(dy * x * scale / base, size // 2, (size - 1) // 2)
+    return dy * scale - (2.0 * attrs["alpha"] * beta / size) * x * spread

@@ -165,10 +165,9 @@ def infer_group_norm_grad(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
 
 
 def infer_lrn_grad(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
-    """dx as x, y and dy, which are alike."""
-    need_count(specs, 3)
-    need_same(specs[0], specs[1], "x and y")
-    need_same(specs[0], specs[2], "x and dy")
+    """dx as x and dy, which are alike."""
+    need_count(specs, 2)
+    need_same(specs[0], specs[1], "x and dy")
     return infer_lrn(specs[:1], attrs)
 
 
@@ -206,8 +205,8 @@ def gradient_group_norm(b: Backward, op: Op) -> Mapping[int, str]:
 
 
 def gradient_lrn(b: Backward, op: Op) -> Mapping[int, str]:
-    """From x and y: y = x * denominator^-beta."""
-    return {0: b.emit("lrn_grad", [op.inputs[0], op.outputs[0], b.dy()], op.attrs)[0]}
+    """From x alone: the denominators come again from x, so that y need not be there."""
+    return {0: b.emit("lrn_grad", [op.inputs[0], b.dy()], op.attrs)[0]}
 
 
 def refuses_statistics(attrs: Attrs, outputs: Sequence[bool]) -> str | None:

@@ -151,8 +151,8 @@ def test_lrn(size: int) -> None:
         (expected,) = onnx_run("LRN", [x], **attrs)
         close(one("lrn", [x], attrs), expected, 1e-6)
     exact = x.astype(np.float64)
-    y, dy = one("lrn", [exact], attrs), normal(*x.shape, seed=1, dtype=np.float64)
-    dx = one("lrn_grad", [exact, y, dy], attrs)
+    dy = normal(*x.shape, seed=1, dtype=np.float64)
+    dx = one("lrn_grad", [exact, dy], attrs)
     _check_gradients(lambda v: one("lrn", v, attrs), [exact], dy, [dx])
 
 
