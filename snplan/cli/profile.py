@@ -44,6 +44,7 @@ def profile(
     precision: options.Precision = "fp32",
     optimizer: options.Optimizer = None,
     device: options.Device = "h200",
+    fuse: options.Fuse = True,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> int:
@@ -57,6 +58,7 @@ def profile(
         "dims": arguments.dimensions(dim or ()),
         "precision": arguments.one_of("--precision", precision, options.PRECISIONS),
         "device": device,
+        "fuse": fuse,
         **({"optimizer": arguments.one_of("--optimizer", optimizer, options.OPTIMIZERS)} if optimizer else {}),
     }
     source = files.existing(path, what="model or plan")
