@@ -2,7 +2,8 @@
 
 A forward value made by elementwise ops (its *recipe*) from one tensor that is saved anyway need not be saved itself:
 the ops that read it in the backward pass take the recipe in. That saves memory, or for values that are saved anyway
-for others, traffic. The same goes for a gradient that several ops read beside what it is made from.
+for others, traffic. Where that tensor is not saved, it may be in the value's place, which then need not be written.
+The same goes for a gradient that several ops read beside what it is made from.
 """
 
 from __future__ import annotations
@@ -64,24 +65,33 @@ class Rederived:
             return
         self._recipes[name] = recipe
         soft = [r for r in later if self._may_take(r, name, recipe)]
+        missing = [base for base in recipe.bases if base not in self._kept]
         if len(soft) < len(later) or name in self._kept:
             self._kept.add(name)
             # It is saved all the same: only traffic counts, where all that follows reads the base as well.
-            soft = [r for r in soft if self._saves_traffic(r, recipe)]
+            soft = [] if missing else [r for r in soft if self._saves_traffic(r, recipe)]
+        elif later and missing:
+            if len(missing) > 1 or not self._fuses_forward(name):
+                self._kept.add(name)
+                return
+            # What it is made from is saved in its place, and it need not be written.
+            self._kept.update(missing)
         for reader in soft:
             self._take(reader, name, recipe.ops)
 
     def _recipe(self, index: int, op: Op) -> Recipe | None:
-        """How to make the output of `op` again from what is saved; None where that is not worth it."""
+        """How to make the output of `op` again from results of ops, or what persists; None where that does not pay."""
         if not self.fusible.elementwise(index) or op.rng is not None:
             return None
         ops: dict[str, Op] = {}
         bases: dict[str, None] = {}
         for name in self.fusible.whole(index):
-            known = self._recipes.get(name)
-            if name in self._kept:
+            known = None if name in self._kept else self._recipes.get(name)
+            if known is None:
+                if name not in self._kept and name not in self.graph.producer:
+                    return None
                 bases[name] = None
-            elif known is not None and self.fusible.reads_plainly(op, name):
+            elif self.fusible.reads_plainly(op, name):
                 ops.update((member.name, member) for member in known.ops)
                 bases.update(dict.fromkeys(known.bases))
             else:
@@ -90,6 +100,13 @@ class Rederived:
         size = self.graph.tensors[op.outputs[0]].bytes
         small = all(self.graph.tensors[base].bytes <= size for base in bases)
         return Recipe(ops=tuple(ops.values()), bases=tuple(bases)) if small and len(ops) <= _LONGEST else None
+
+    def _fuses_forward(self, name: str) -> bool:
+        """Whether all forward readers of a tensor can be one op with what makes it."""
+        forward = [r for r in self.readers[name] if self.graph.ops[r].phase is Phase.FORWARD]
+        return all(
+            self.fusible.same_domain(r, name) and self.fusible.reads_plainly(self.graph.ops[r], name) for r in forward
+        )
 
     def _may_take(self, reader: int, name: str, recipe: Recipe) -> bool:
         """Whether backward op `reader` can make `name` itself, reading no more than before."""

@@ -187,6 +187,35 @@ def test_running_statistics(dtype: Any, frozen: bool) -> None:
     assert ends["batch_norm_grad_sums"] + kinds["batch_norm_grad_sums"] == (0 if frozen else 2)
 
 
+def test_what_an_activation_is_made_from_is_saved_in_its_place() -> None:
+    """Product, bias, GELU, product: the first product's result is saved, not the sum, which is never written."""
+    model = Model()
+    x = image(model, 32, 64)
+    weight, bias = model.source("w", np.eye(64, dtype=np.float32)), model.source("b", np.full(64, 0.1, np.float32))
+    product = model.matmul(x, weight)
+    total = model.then("add", product, bias)
+    y = model.then("gelu", total, approximate="none")
+    step = model.step(model.sum(model.matmul(y, weight)))
+    fused = check(step, model.values)
+    assert fused_kinds(fused, Phase.FORWARD) == {("add", "gelu"): 1}
+    assert ("add", "gelu_grad") in fused_kinds(fused, Phase.BACKWARD)
+    assert saved_names(step) - saved_names(fused) == {total}
+    assert saved_names(fused) - saved_names(step) == {product}
+
+
+def test_a_value_that_a_product_reads_is_saved_itself() -> None:
+    """Its input is not saved beside it."""
+    model = Model()
+    x = image(model, 32, 64)
+    weight, bias = model.source("w", np.eye(64, dtype=np.float32)), model.source("b", np.full(64, 0.1, np.float32))
+    product = model.matmul(x, weight)
+    total = model.then("add", product, bias)
+    end = model.then("add", model.then("gelu", total, approximate="none"), model.matmul(total, weight))
+    fused = check(model.step(model.sum(end)), model.values)
+    assert total in saved_names(fused)
+    assert product not in saved_names(fused)
+
+
 def test_values_that_others_read_stay() -> None:
     """A forward op gives one tensor: what a product reads is not made by an op that goes on."""
     model = Model()
