@@ -26,11 +26,11 @@ def gradients_of(
     target: Any,
     dtype: torch.dtype,
     device: str = "cuda",
-    decisions: list[Tensor] | None = None,
+    decisions: list[Decision] | None = None,
 ) -> tuple[float, dict[str, Any]]:
     """Mean cross-entropy of the model's first output against `target`, and its gradients by initializer name.
 
-    `decisions` receives what every ReLU let through and which element every max pool took, in order.
+    `decisions` receives what every ReLU and every max pool read, in order.
     """
     values = _initial(model, dtype, device)
     for name, array in feeds.items():
@@ -38,8 +38,8 @@ def gradients_of(
         values[name] = tensor.to(dtype) if tensor.is_floating_point() else tensor
     for node in model.graph.node:
         _run(node, values)
-        if decisions is not None and node.op_type in _DECIDING:
-            decisions.append(_DECIDING[node.op_type](values[node.input[0]].detach(), _attrs(node)))
+        if decisions is not None and node.op_type in ("Relu", "MaxPool"):
+            decisions.append(Decision(values[node.input[0]].detach(), _attrs(node)))
     logits = values[model.graph.output[0].name]
     labels = torch.as_tensor(np.asarray(target), device=device).long()
     if logits.ndim == labels.ndim + 1 and logits.shape[:-1] == labels.shape and logits.ndim > 2:
@@ -78,16 +78,44 @@ def _attrs(node: onnx.NodeProto) -> Attrs:
     return {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
 
 
-def _taken(x: Tensor, a: Attrs) -> Tensor:
-    """Positions of the largest elements of windows."""
-    kernel = list(a["kernel_shape"])
-    strides = list(a.get("strides", [1] * len(kernel)))
-    pads = _halves(a.get("pads"), len(kernel))
-    _, places = F.max_pool2d(x, kernel, stride=strides, padding=pads, return_indices=True)
-    return places.to(torch.int32)
+class Decision:
+    """What a ReLU or (where there is a window) a max pool has to decide over."""
 
+    def __init__(self, x: Tensor, attrs: Attrs) -> None:
+        self.x, self._attrs = x, attrs
 
-_DECIDING: Mapping[str, Callable[[Tensor, Attrs], Tensor]] = {"Relu": lambda x, a: x > 0, "MaxPool": _taken}
+    def made(self) -> Tensor:
+        """Which elements pass, or the position of the largest of each window."""
+        if "kernel_shape" not in self._attrs:
+            return self.x > 0
+        _, places = F.max_pool2d(self.x, self._kernel, **self._window, return_indices=True)
+        return places.to(torch.int32)
+
+    def ties(self, other: Decision, reach: float) -> int:
+        """Decisions that `reach` times the usual distance of `other` from this may turn; exact ties are none."""
+        margin, again = self._margins(), other._margins()
+        error = (other.x.double() - self.x).square().mean().sqrt()
+        return int(((margin.abs() < reach * error) & ((margin != 0) | (again != 0))).sum())
+
+    def _margins(self) -> Tensor:
+        """How far each decision is from being another one."""
+        if "kernel_shape" not in self._attrs:
+            return self.x
+        pads = [pad for pad in reversed(self._window["padding"]) for _ in range(2)]
+        padded = F.pad(self.x, pads, value=-float("inf"))
+        windows = F.unfold(padded.flatten(0, 1).unsqueeze(1), self._kernel, stride=self._window["stride"])
+        top = windows.topk(2, dim=1).values
+        return top[:, 0] - top[:, 1]
+
+    @property
+    def _kernel(self) -> list[int]:
+        return list(self._attrs["kernel_shape"])
+
+    @property
+    def _window(self) -> dict[str, list[int]]:
+        count = len(self._kernel)
+        strides = list(self._attrs.get("strides", [1] * count))
+        return {"stride": strides, "padding": _halves(self._attrs.get("pads"), count)}
 
 
 def _device(values: Mapping[str, Any]) -> torch.device:
