@@ -61,6 +61,7 @@ HEADER = [
     "model",
     "batch",
     "image",
+    "seed",
     "mode",
     "arena GiB",
     "loss",
@@ -191,7 +192,7 @@ def clear(name: str, plans: Path) -> tuple[list[list[str]], bool]:
         if len(seeds) >= WANTED:
             rows = [_clear_row(f"{name}, small", path, plan, seed, shown(options)) for seed in seeds[:WANTED]]
             return rows, all(row[-1] == "bar" for row in rows)
-    return [[f"{name}, small", *["-"] * 10, "no three clear seeds"]], False
+    return [[f"{name}, small", *["-"] * 11, "no three clear seeds"]], False
 
 
 def _clear_row(name: str, path: Path, plan: StepPlan, seed: int, size: list[str]) -> list[str]:
