@@ -277,8 +277,8 @@ def test_a_mask_that_overflows_in_half_precision_is_noted(constant: TensorProto,
     feeds = {"x": np.ones((2, 4), np.float16), "keep": np.array([[True] * 4, [False] * 4])}
     result = replay(found, feeds)
     assert np.isnan(result.losses[0])
-    softmax = next(op.name for op in found.plan.ops if op.kind == "softmax")
-    assert result.first_nan == softmax
+    first = next(op for op in found.plan.ops if op.name == result.first_nan)
+    assert any("softmax" in str(part) for part in (first.kind, *first.attrs.values()))
 
 
 @pytest.mark.parametrize("value", [-1e4, -65504.0])
