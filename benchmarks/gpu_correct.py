@@ -216,7 +216,7 @@ def _clear_row(name: str, path: Path, plan: StepPlan, seed: int, size: list[str]
 def shown(options: dict[str, Any]) -> list[str]:
     """Batch, the image's size where it is not the usual one, and what else makes the network smaller."""
     rest = [f"{key} {value}" for key, value in options.items() if key in ("width", "growth", "blocks")]
-    return [str(options["batch"]), ", ".join([str(options["image"])] * ("image" in options) + rest)]
+    return [str(options["batch"]), ", ".join([str(options["image"]), *rest] if "image" in options else rest)]
 
 
 def measured(name: str, given: argparse.Namespace) -> Iterator[tuple[list[list[str]], bool]]:
