@@ -29,6 +29,8 @@ _NORMALISATIONS = frozenset(
     for suffix in ("", "_grad", "_grad_sums")
 )
 _NORMALISATION_SPEED = 0.79
+_TWO_KERNELS = frozenset({"batch_norm_train", "batch_norm_grad", "batch_norm_eval", "batch_norm_eval_grad"})
+"""Kinds that are launched twice: sums, then what is made of them. Fusion makes two ops of each."""
 
 
 def op_costs(graph: Graph, device: Device, precision: Precision) -> np.ndarray:
@@ -60,7 +62,8 @@ def op_cost(op: Op, inputs: Sequence[Spec], outputs: Sequence[Spec], device: Dev
     rate = device.fp64_flops if any(spec.dtype == DType.FLOAT64 for spec in specs) else device.fp32_flops
     compute = kind.flops(inputs, outputs, op.attrs) * 1e6 / (rate * device.compute_percent / 100)
     memory = memory_us(kind.traffic(inputs, outputs, op.attrs), device)
-    return launch_us(max(compute, memory / _NORMALISATION_SPEED if _is_normalisation(op) else memory), device)
+    work = launch_us(max(compute, memory / _NORMALISATION_SPEED if _is_normalisation(op) else memory), device)
+    return work + device.graph_launch_us if op.kind in _TWO_KERNELS else work
 
 
 def _is_normalisation(op: Op) -> bool:
