@@ -5,6 +5,9 @@ over a share of the capacity, packed as low as their own bound where it can; the
 what is left. Shares go down to 0, where all are placed exactly; then all of it again, with another seed and more work
 for each. Problems of few buffers are searched as a whole first, and longest. A capacity that is proven too small for
 some of the buffers is too small for all.
+
+Before that the best placement is repaired: where it reaches above the capacity, the smaller buffers of that time are
+taken out, and the exact search looks for other places among those that stay.
 """
 
 from __future__ import annotations
@@ -17,9 +20,10 @@ from snplan.arena.effort import Effort
 from snplan.arena.exact import ExactOptions, Outcome, Verdict, decide
 from snplan.arena.heuristics import conflicts
 from snplan.arena.portfolio import portfolio
-from snplan.arena.problem import FREE, Int64, Problem, Solution, height_of, lower_bound, subproblem
+from snplan.arena.problem import FREE, Int64, Problem, Solution, height_of, lower_bound, overlaps, subproblem
 
 SHARES = (0.01, 0.003, 0.001, 0.0003, 0.0)  # of the capacity, from which on a buffer counts as large
+LOOSE = (0.0003, 0.003, 0.03, 1.0)  # of the capacity, up to which buffers are taken out for a repair
 LARGE = 20_000_000  # conflicting pairs of buffers that the exact search may list
 FIRST = 3e7  # nanoseconds of work for the first search at a share; twice as much for the next, and so on
 FEW = 600  # buffers; up to here all of them are searched first, with `WHOLE` times the work
@@ -44,11 +48,12 @@ def close_gap(
     The bound rises with every capacity that is proven too small. A bisection between the goal and the best height
     leaves half of the effort to the capacities after each one.
     """
-    known = _Known(offsets=offsets, height=height_of(problem, offsets), bound=bound)
+    known = _Known(offsets=offsets.copy(), height=height_of(problem, offsets), bound=bound)
     low, step = goal, granule(problem)
     while low < known.height and not effort.over():
         wanted = low if low == goal else low + (known.height - low) // 2 // step * step
         share = effort.lend(1 / 2 if bisect else 1)
+        _repair(problem, wanted, known, share, seed)
         _reach(problem, wanted, known, share, seed)
         effort.take_back(share)
         if not bisect:
@@ -56,6 +61,25 @@ def close_gap(
         if known.height > wanted:
             low = max(known.bound, wanted // step * step + step)
     return Solution(offsets=known.offsets, height=known.height, bound=known.bound)
+
+
+def _repair(problem: Problem, capacity: int, known: _Known, effort: Effort, seed: int) -> None:
+    """Search for a placement within the capacity that leaves the larger buffers where the best one has them."""
+    if len(problem) <= FEW or int(conflicts(problem).sum()) > LARGE:
+        return
+    for share in LOOSE:
+        if known.height <= capacity or effort.over():
+            return
+        over = known.offsets + problem.size > capacity
+        loose = overlaps(problem, over, problem.start, problem.end) & (problem.size <= share * capacity) | over
+        fixed = np.where(loose & (problem.fixed == FREE), FREE, known.offsets)
+        rest = Problem(start=problem.start, end=problem.end, size=problem.size, fixed=fixed)
+        part = np.flatnonzero(overlaps(problem, loose, problem.start, problem.end))
+        found = decide(subproblem(rest, part), capacity, work=effort.left / 2, seed=seed, stop=effort.over)
+        effort.spend(found.work + OVERHEAD[0] + OVERHEAD[1] * len(problem))
+        if found.offsets is not None:
+            known.offsets[part] = found.offsets
+            known.height = height_of(problem, known.offsets)
 
 
 def _reach(problem: Problem, capacity: int, known: _Known, effort: Effort, seed: int) -> None:

@@ -11,6 +11,7 @@ from snplan.arena.problem import FREE, Int64, Problem, live_profile
 
 FEW = 400  # buffers; up to here vectors over the placed ones are quicker than loading compiled code
 MANY = 4000  # buffers; from here on lists by time are quicker than one list of all
+NEAR_PEAK = 0.999  # of the peak of live bytes: a tight time
 CROWD = 128  # buffers that start in a stretch of time
 
 
@@ -76,6 +77,17 @@ def by_contention(problem: Problem) -> Int64:
     return _descending(peak_live(problem), problem.size)
 
 
+def by_tightness(problem: Problem) -> Int64:
+    """Return the buffers by how many of the times at or next to the peak they are live at, most first; ties by size.
+
+    Those that are live at all such times end up at the bottom without gaps, and what takes turns there on top.
+    """
+    times, live = live_profile(problem)
+    tight = np.concatenate([[0], np.cumsum(live >= NEAR_PEAK * live.max(initial=0))])
+    covered = tight[np.searchsorted(times, problem.end)] - tight[np.searchsorted(times, problem.start)]
+    return _descending(covered, problem.size)
+
+
 ORDERS = (
     Order(name="size", rank=by_size),
     Order(name="contention", rank=by_contention),
@@ -83,6 +95,7 @@ ORDERS = (
     Order(name="area", rank=by_area),
     Order(name="conflicts", rank=by_conflicts),
     Order(name="duration", rank=by_duration),
+    Order(name="tightness", rank=by_tightness),
     Order(name="end", rank=by_end),
 )
 

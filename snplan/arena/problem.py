@@ -71,6 +71,13 @@ def subproblem(problem: Problem, part: Int64) -> Problem:
     return Problem(start=problem.start[part], end=problem.end[part], size=problem.size[part], fixed=problem.fixed[part])
 
 
+def overlaps(problem: Problem, some: NDArray[np.bool_], start: Int64, end: Int64) -> NDArray[np.bool_]:
+    """Return whether each interval `start .. end`, if not empty, overlaps the live interval of any of some buffers."""
+    begun = np.searchsorted(np.sort(problem.start[some]), end, side="left")
+    done = np.searchsorted(np.sort(problem.end[some]), start, side="right")
+    return (begun > done) & (start < end)
+
+
 def live_profile(problem: Problem) -> tuple[Int64, Int64]:
     """Return `(times, live)`: from `times[i]` until `times[i + 1]` the buffers alive hold `live[i]` bytes."""
     times, index = np.unique(np.concatenate([problem.start, problem.end]), return_inverse=True)

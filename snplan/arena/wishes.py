@@ -10,17 +10,18 @@ buffer gets what is free of its wish at its addresses, or moves to where it gets
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from snplan.arena.effort import Clock
 from snplan.arena.heuristics import stretches
-from snplan.arena.problem import FREE, Int64, Problem, subproblem
+from snplan.arena.problem import FREE, Int64, Problem, height_of, lower_bound, overlaps, subproblem
 from snplan.arena.solve import assign
 
 KEPT = (3, 3, 2, 2, *[0] * 12)  # quarters of a wish that one cut after the other leaves to it
+SLACK = 0.002  # of the capacity: fragmentation that is not worth another placement
 PASSES = 3  # over the buffers with wishes
 LOOKS = 20_000_000, 500  # of one buffer at another one: in all, and for each buffer
 LOOK = 2e-9  # seconds
@@ -76,7 +77,8 @@ def fit_within(
         offsets = assign(cut, capacity=capacity, time_limit=limit, seed=seed, clock=clock).offsets
         return np.where((offsets + cut.size > capacity) & (cut.fixed == FREE), FREE, offsets)
 
-    return _settled(problem, wish, _placed(problem, wish, place, KEPT), capacity, time_limit)
+    fit = _settled(problem, wish, _placed(problem, wish, place, KEPT), capacity, time_limit)
+    return _lowered(problem, fit, capacity, time_limit)
 
 
 def shortfall(problem: Problem, fit: Fit) -> tuple[Int64, Int64]:
@@ -109,8 +111,8 @@ def _placed(problem: Problem, wish: Problem, place: Callable[[Problem], Int64], 
 
 def _cut(problem: Problem, wish: Problem, over: NDArray[np.bool_], quarters: int) -> Problem:
     """Return the wishes with those over the needs of some buffers cut to so many quarters; the needs, without any."""
-    before = _meets(problem, over, wish.start, problem.start)
-    after = _meets(problem, over, problem.end, wish.end)
+    before = overlaps(problem, over, wish.start, problem.start)
+    after = overlaps(problem, over, problem.end, wish.end)
     if not (before.any() or after.any()):
         return problem
     return Problem(
@@ -119,13 +121,6 @@ def _cut(problem: Problem, wish: Problem, over: NDArray[np.bool_], quarters: int
         size=problem.size,
         fixed=problem.fixed,
     )
-
-
-def _meets(problem: Problem, over: NDArray[np.bool_], start: Int64, end: Int64) -> NDArray[np.bool_]:
-    """Return whether each interval `start .. end`, if not empty, overlaps the need of any of some buffers."""
-    begun = np.searchsorted(np.sort(problem.start[over]), end, side="left")
-    done = np.searchsorted(np.sort(problem.end[over]), start, side="right")
-    return (begun > done) & (start < end)
 
 
 def _settled(problem: Problem, wish: Problem, offsets: Int64, capacity: int, time_limit: float) -> Fit:
@@ -154,6 +149,16 @@ def _settled(problem: Problem, wish: Problem, offsets: Int64, capacity: int, tim
         misfits=misfits[np.argsort(-problem.size[misfits], kind="stable")],
         loss=_loss(wish, granted.start, granted.end),
     )
+
+
+def _lowered(problem: Problem, fit: Fit, capacity: int, time_limit: float) -> Fit:
+    """Return the fit at lower offsets, if there are any, where the granted intervals leave more than `SLACK` unused."""
+    granted = Problem(start=fit.start, end=fit.end, size=problem.size, fixed=problem.fixed)
+    height, bound = height_of(problem, fit.offsets), lower_bound(granted)
+    if not fit.complete or height - bound <= SLACK * capacity:
+        return fit
+    lower = assign(granted, capacity=bound + int(SLACK * capacity), time_limit=time_limit)
+    return replace(fit, offsets=lower.offsets) if lower.height < height else fit
 
 
 def _orders(problem: Problem, wish: Problem, offsets: Int64) -> Iterator[Int64]:

@@ -17,6 +17,7 @@ from snplan.arena.heuristics import (
     by_end,
     by_size,
     by_start,
+    by_tightness,
     conflicts,
     first_fit,
     peak_live,
@@ -73,6 +74,13 @@ def test_conflicts_and_peaks() -> None:
     assert conflicts(problem).tolist() == [2, 1, 2, 3]
     assert peak_live(problem).tolist() == [6, 6, 6, 6]
     assert peak_live(make_problem([], [])).tolist() == []
+
+
+def test_tightness_counts_the_times_at_the_peak() -> None:
+    # The peak of 10 bytes is at times 1..2 and 4..5: 1 is live at both of them, 0 and 2 at one each, 3 at none.
+    problem = make_problem([(0, 2), (1, 5), (4, 6), (2, 4)], [4, 6, 4, 1])
+    assert by_tightness(problem).tolist() == [1, 0, 2, 3]
+    assert by_tightness(make_problem([], [])).tolist() == []
 
 
 @given(problems())

@@ -15,6 +15,7 @@ from snplan.arena.problem import (
     live_profile,
     lower_bound,
     make_problem,
+    overlaps,
     subproblem,
     validate,
 )
@@ -43,6 +44,13 @@ def test_lower_bound_reaches_the_top_of_a_fixed_buffer() -> None:
 
 def test_touching_intervals_are_not_live_together() -> None:
     assert lower_bound(make_problem([(0, 2), (2, 4)], [5, 6])) == 6
+
+
+def test_overlaps_with_some_buffers() -> None:
+    some = np.array([True, False, True])  # live in [0, 2) and [2, 5) of THREE
+    start, end = np.array([-3, -3, 1, 5, 3, 4]), np.array([0, 1, 3, 9, 3, 9])
+    assert overlaps(THREE, some, start, end).tolist() == [False, True, True, False, False, True]
+    assert not overlaps(THREE, np.zeros(3, np.bool_), start, end).any()
 
 
 def test_height() -> None:
