@@ -32,6 +32,10 @@ Reserve = Annotated[
     typer.Option("--reserve", metavar="SIZE", help="Part of the budget left to the CUDA context and library handles."),
 ]
 HostMem = Annotated[str | None, typer.Option("--host-mem", metavar="SIZE", help="Pinned host memory that may be used.")]
+PinnedLimit = Annotated[
+    str | None,
+    typer.Option("--pinned-limit", metavar="SIZE", help="The same as a limit of the system; the smaller one counts."),
+]
 Pools = Annotated[
     list[str] | None,
     typer.Option(

@@ -42,6 +42,7 @@ def read_planning(
     strategy: options.Strategy = "auto",
     device: options.Device = "h200",
     host_mem: options.HostMem = None,
+    pinned_limit: options.PinnedLimit = None,
     reserve: options.Reserve = None,
     solver: options.Solver = "off",
     time_limit: options.TimeLimit = None,
@@ -63,13 +64,16 @@ def read_planning(
     if solver == "off":
         arguments.refuse_together("--solver off", {"--time-limit": time_limit is not None})
     if pool:
-        arguments.refuse_together("--pool", {"--host-mem": host_mem is not None})
+        pinned = {"--host-mem": host_mem is not None, "--pinned-limit": pinned_limit is not None}
+        arguments.refuse_together("--pool", pinned)
     arguments.at_least("--batch", batch, 1)
     arguments.at_least("--time-limit", time_limit, 0.001)
     notes: list[str] = []
+    limits = [("--host-mem", host_mem), ("--pinned-limit", pinned_limit)]
+    sizes = [arguments.size(name, text, notes, allow_zero=True) for name, text in limits]
     fields: dict[str, Any] = {
         "reserve_bytes": arguments.size("--reserve", reserve, notes, allow_zero=True),
-        "host_bytes": arguments.size("--host-mem", host_mem, notes, allow_zero=True),
+        "host_bytes": min((size for size in sizes if size is not None), default=None),
         "batch": batch,
         "dims": arguments.dimensions(dim or ()),
         "mode": arguments.one_of("--mode", mode, options.MODES),

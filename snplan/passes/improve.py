@@ -94,7 +94,10 @@ def taken_back(draft: Draft, step: IndexedStep) -> list[Draft]:
 
 
 def lightened(draft: Draft, sketch: Sketch, excess: int) -> list[Draft]:
-    """Drafts near `draft` that drop evicted tensors, the cheapest for a byte first, of `excess` bytes and more."""
+    """Drafts near `draft` that need less host memory, by `excess` bytes and more.
+
+    Evicted tensors are dropped, the cheapest for a byte first; evicted values that were recomputed become transient.
+    """
     residency = sketch.layout.residency
     step = residency.schedule.step
     dropper = Dropper(step, dropped=draft.dropped)
@@ -107,6 +110,10 @@ def lightened(draft: Draft, sketch: Sketch, excess: int) -> list[Draft]:
             if sum(step.size[t] for t in chosen) < excess * part:
                 chosen.add(tensor)
         found.append(replace(draft, dropped=draft.dropped | chosen))
+    again = sorted((evicted & draft.dropped) - draft.transient, key=lambda t: (-step.size[t], t))
+    for count in (1, 4, len(again)):
+        fresh = [_with_inputs(dropper, tensor) for tensor in again[:count]]
+        found.append(replace(draft, transient=draft.transient.union(*fresh)))
     return [near for near in found if near != draft]
 
 

@@ -17,6 +17,7 @@ from snplan.analysis.floor import Floor
 from snplan.analysis.index import IndexedStep
 from snplan.analysis.schedule import build_schedule
 from snplan.passes.improve import Draft
+from snplan.passes.large import LARGE_STEP, LargeStep
 from snplan.passes.realise import Candidate, Costs, isolated, keep_all, realise
 from snplan.passes.recompute import bottlenecks, drop_order, worth_moving
 from snplan.passes.trials import Trials
@@ -28,7 +29,8 @@ LINK_FAMILIES = ((0.0, 0.35), (0.6, None), (1.0, None), (0.0, 0.12))
 CHECKPOINT_FAMILIES = ((2, 0.7), (4, 0.7))
 STARTS = 2
 FINALISTS = 3
-LEAST_SKETCHES, MOST_SKETCHES, SKETCHED_OPS = 6, 400, 100_000
+LEAST_SKETCHES, MOST_SKETCHES, SKETCHED_OPS = 4, 300, 80_000
+LARGE_OPS = 20_000  # steps of more ops have one finalist, and lower targets only where it cannot be placed
 LOWER_SKETCHES = 4  # of those for the budget itself there is one for a lower target
 LOWER_TARGETS = (0.985, 0.96, 0.9, 0.8, 0.65)
 
@@ -60,8 +62,25 @@ class Search:
         if self.best is everything:
             return everything
         with _frozen_heap():
-            self._search(everything)
+            if len(self.step.ops) > LARGE_STEP:
+                self._plan_large(everything)
+            else:
+                self._search(everything)
         return self.best
+
+    def _plan_large(self, everything: Candidate) -> None:
+        large = LargeStep(
+            step=self.step,
+            costs=self.costs,
+            budget=self.budget,
+            least=self.floor.bytes,
+            peak=int(everything.layout.residency.live.max()),
+            host_limit=self.host_limit,
+        )
+        self.progress("planning", None)
+        candidate = large.plan(self.interrupted)
+        if candidate is not None:
+            self._offer(candidate)
 
     def _search(self, everything: Candidate) -> None:
         trials = self._trials(self.budget, 1)
@@ -70,10 +89,15 @@ class Search:
         self._finish(trials)
         for part in LOWER_TARGETS:
             target = max(int(self.budget * part), self.floor.bytes)
-            if self.interrupted() or target == trials.target or not self._lower(trials, everything, target):
+            if self.interrupted() or target == trials.target or (self.best is not None and self._is_large()):
+                break
+            if not self._lower(trials, everything, target):
                 break
         if self.best is None:
             self._isolate(trials)
+
+    def _is_large(self) -> bool:
+        return len(self.step.ops) > LARGE_OPS
 
     def _trials(self, target: int, part: int) -> Trials:
         """Trials for a target; fewer sketches for larger steps, so that planning stays near linear."""
@@ -124,7 +148,8 @@ class Search:
     def _lower(self, trials: Trials, everything: Candidate, target: int) -> bool:
         """Plan for a lower target, from the best drafts of `trials` and new ones; false where none beats the best."""
         lower = self._trials(target, LOWER_SKETCHES)
-        for draft in (*trials.ranked()[:STARTS], *self._starts(lower, everything)):
+        drafts = trials.ranked()[:STARTS]
+        for draft in drafts if self._is_large() else (*drafts, *self._starts(lower, everything)):
             lower.improve(draft)
         if self.best is not None and lower.times[lower.ranked()[0]] >= self.best.step_us:
             return False
@@ -133,15 +158,14 @@ class Search:
 
     def _finish(self, trials: Trials) -> None:
         """Realise the best drafts; the fastest by simulation wins."""
-        for number, draft in enumerate(trials.ranked()[:FINALISTS]):
+        for number, draft in enumerate(trials.ranked()[: 1 if self._is_large() else FINALISTS]):
             best = self.best
             if best is not None and (best.step_us <= trials.times[draft] or (number and self.interrupted())):
                 return
-            if number and best is None:
-                return  # what the best draft could not be placed for holds for its neighbours
             candidate = realise(trials.schedule(draft), trials.target, self.budget, self.costs, draft.ceilings)
-            if candidate is not None:
-                self._offer(candidate)
+            if candidate is None:
+                return  # what keeps the best draft from being placed holds for its neighbours
+            self._offer(candidate)
 
     def _isolate(self, trials: Trials) -> None:
         """Realise the best drafts with isolated positions: this can always be placed."""

@@ -100,7 +100,7 @@ class Trials:
             if now is None:
                 break
             excess = self._host_excess(now)
-            near = lightened(draft, now, excess) if excess > 0 else relieved(draft, now, self.costs)
+            near = [*relieved(draft, now, self.costs), *lightened(draft, now, max(excess, self._stalled(now)))]
             below = self.times[draft] - now.step_us // LEAST_GAIN
             better = self._fastest(near, below)
             if better is None:
@@ -109,6 +109,12 @@ class Trials:
                 break
             draft = better
         return draft
+
+    def _stalled(self, found: Sketch) -> int:
+        """Bytes that the link moves to the host while ops wait."""
+        times = found.estimate
+        idle = times.step_us - sum(end - start for start, end in zip(times.start, times.end, strict=True))
+        return idle * self.costs.device.d2h_bytes_per_s // 10**6
 
     def _fastest(self, drafts: Sequence[Draft], below: int) -> Draft | None:
         """The fastest of `drafts`, where one takes less than `below` microseconds."""
