@@ -1,0 +1,193 @@
+"""Drafts, their changes and the search: small steps whose best plans are known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests_support import Line, indexed_of
+
+from snplan import models
+from snplan.analysis.floor import floor
+from snplan.analysis.index import IndexedStep
+from snplan.analysis.residency import Residency
+from snplan.analysis.schedule import build_schedule
+from snplan.compiler import CompileOptions, Prepared, plan_prepared, prepare
+from snplan.cost.device import load_device
+from snplan.frontend import load_model
+from snplan.ir import Phase, Role
+from snplan.passes.evict import fit
+from snplan.passes.improve import Draft, lightened, relieved, stalls, taken_back
+from snplan.passes.realise import Costs, sketch, step_costs
+from snplan.passes.search import Search, keep_all_candidate
+from snplan.passes.slots import slot_bytes
+from snplan.passes.trials import Trials
+
+MIB = 1 << 20
+GRANULES = MIB // 512
+
+
+def tall(layers: int, us: int = 100) -> IndexedStep:
+    """A chain of layers that each save 1 MiB; every op takes `us` microseconds, copies of a layer about 30."""
+    forward = [Line(name=f"f{i}", reads=(f"t{i}" if i else "x",), writes=(f"t{i + 1}",), us=us) for i in range(layers)]
+    backward = [
+        Line(
+            name=f"g{i}",
+            reads=(f"t{i}", f"d{i}") if i < layers else (f"t{i}",),
+            writes=(f"d{i - 1}",),
+            phase=Phase.BACKWARD,
+            us=us,
+        )
+        for i in range(layers, 0, -1)
+    ]
+    sizes = {name: GRANULES for i in range(layers + 1) for name in (f"t{i}", f"d{i}")}
+    return indexed_of([*forward, *backward], granules=sizes, sources={"x": Role.INPUT}, outputs=("d0",))
+
+
+def costs_of(step: IndexedStep) -> Costs:
+    return step_costs(step, load_device("h200"))
+
+
+def search(step: IndexedStep, budget: int, host_limit: int | None = None) -> Search:
+    """A finished search."""
+    costs = costs_of(step)
+    found = Search(step=step, costs=costs, budget=budget, floor=floor(step), host_limit=host_limit)
+    found.run(keep_all_candidate(step, costs))
+    return found
+
+
+def test_copies_that_hide_cost_nothing() -> None:
+    best = search(tall(10), 6 * MIB).best
+    assert best is not None
+    assert best.step_us == 20 * 100
+    assert best.schedule.recompute_us() == 0
+    assert best.layout.offloads
+
+
+def test_without_host_memory_the_step_is_recomputed() -> None:
+    found = search(tall(10), 7 * MIB, host_limit=0)
+    assert found.best is not None
+    assert not found.best.layout.offloads
+    assert 0 < found.best.schedule.recompute_us() <= 10 * 100
+
+
+def test_a_host_limit_is_met_by_dropping_more() -> None:
+    step = tall(12, us=10)
+    free = search(step, 6 * MIB).best
+    assert free is not None
+    limit = free.body.host_arena_bytes // 2
+    bound = search(step, 6 * MIB, host_limit=limit).best
+    assert bound is not None
+    assert bound.body.host_arena_bytes <= limit
+
+
+def test_what_fits_no_host_is_said() -> None:
+    step = tall(10)
+    found = search(step, floor(step).bytes, host_limit=0)
+    assert found.best is None
+    assert found.host_needed is not None
+    assert found.host_needed > 0
+
+
+def test_candidates_from_elsewhere_compete() -> None:
+    step = tall(10)
+    costs = costs_of(step)
+    everything = keep_all_candidate(step, costs)
+    other = search(step, 6 * MIB).best
+    assert other is not None
+    slow = replace(other, timeline=replace(other.timeline, step_time_us=10**9))
+    for extra, expected in ((other, other.step_us), (slow, other.step_us)):
+        found = Search(step=step, costs=costs, budget=6 * MIB, floor=floor(step), extra=[extra])
+        chosen = found.run(everything)
+        assert chosen is not None
+        assert chosen.step_us <= expected
+
+
+def test_every_budget_from_the_floor_up_is_met_within_it() -> None:
+    step = tall(8, us=20)
+    lowest = floor(step).bytes
+    for budget in range(lowest, 10 * MIB, MIB // 2):
+        best = search(step, budget).best
+        assert best is not None
+        assert best.body.arena_bytes <= budget
+
+
+def test_stalls_name_the_position_that_had_no_room() -> None:
+    step = tall(8, us=1)
+    found = sketch(build_schedule(step), 4 * MIB, costs_of(step))
+    assert found is not None
+    waiting = stalls(found)
+    assert waiting
+    assert waiting == sorted(waiting, key=lambda stall: (-stall.us, stall.position))
+    assert all(0 <= stall.pinch <= stall.position for stall in waiting)
+
+
+def test_changes_drop_across_a_stall_and_take_back() -> None:
+    step, draft = tall(8, us=1), Draft()
+    found = sketch(build_schedule(step), 4 * MIB, costs_of(step))
+    assert found is not None
+    near = relieved(draft, found, costs_of(step))
+    assert near
+    assert draft not in near
+    assert all(change.dropped for change in near)
+    dropping = max(near, key=lambda change: len(change.dropped))
+    assert all(back.dropped < dropping.dropped for back in taken_back(dropping, step))
+    assert all(change.dropped or change.transient for change in lightened(draft, found, MIB))
+
+
+def test_an_engine_ceiling_is_kept() -> None:
+    step = models_step()
+    convolution = next(op for op, engines in enumerate(step.engines) if len(engines) > 1)
+    residency = Residency(build_schedule(step), [(convolution, 0)])
+    assert residency.engine[convolution] == 0
+    assert Draft().limited(convolution, 1).limited(convolution, 0).ceilings == {(convolution, 0)}
+
+
+def test_a_lower_target_at_some_positions_is_met_there() -> None:
+    step = tall(8)
+    residency = Residency(build_schedule(step))
+    target = residency.live.copy()
+    target[8:12] = 4 * MIB
+    assert fit(residency, int(residency.live.max()), target)
+    assert (residency.live <= target).all()
+
+
+def test_trials_rank_drafts_over_the_host_limit_last() -> None:
+    step = tall(10)
+    trials = Trials(step=step, costs=costs_of(step), target=8 * MIB, allowance=10**6, host_limit=0)
+    dropping = Draft(dropped=frozenset(step.names.index(f"t{i}") for i in range(1, 10, 2)))
+    assert trials.time(dropping) < trials.time(Draft())
+    assert trials.ranked() == [dropping, Draft()]
+    moved = trials.sketch(Draft())
+    assert moved is not None
+    assert slot_bytes(moved.layout) > 0
+
+
+def models_step() -> IndexedStep:
+    """The step of a small convolutional network."""
+    return small("resnet18").indexed
+
+
+def small(name: str, **options: object) -> Prepared:
+    """A small network of the zoo, prepared."""
+    built = models.build(name, batch=4, light=True, image=32, **options)
+    model = load_model(built.SerializeToString(deterministic=True))
+    return prepare(model, CompileOptions(budget_bytes=0, reserve_bytes=0))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5])
+def test_the_same_search_gives_the_same_plan(share: float) -> None:
+    step = small("resnet18", width=0.25)
+    high = step.everything.body.arena_bytes
+    budget = step.lowest.bytes + int(share * (high - step.lowest.bytes))
+    first, second = (plan_prepared(step, replace(step.options, budget_bytes=budget)).plan for _ in range(2))
+    assert first == second
+    assert first.arena_bytes <= budget
+
+
+def test_the_benchmark_knows_its_sections(checkout: Path) -> None:
+    text = (checkout / "benchmarks" / "planner.py").read_text()
+    for section in ("overhead", "floor", "batch", "monotone"):
+        assert f'"{section}"' in text
+        assert (checkout / "benchmarks" / f"planner_{section}.py").exists()
