@@ -169,9 +169,9 @@ def models_step() -> IndexedStep:
     return small("resnet18").indexed
 
 
-def small(name: str, **options: object) -> Prepared:
+def small(name: str, width: float = 1.0) -> Prepared:
     """A small network of the zoo, prepared."""
-    built = models.build(name, batch=4, light=True, image=32, **options)
+    built = models.build(name, batch=4, light=True, image=32, width=width)
     model = load_model(built.SerializeToString(deterministic=True))
     return prepare(model, CompileOptions(budget_bytes=0, reserve_bytes=0))
 
