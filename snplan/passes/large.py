@@ -1,0 +1,100 @@
+"""Plans of large steps, near linear in ops: a few drafts that keep checkpoints, each laid out once.
+
+Where all of the forward pass goes through single tensors (bottlenecks), every so many of them are kept and what lies
+between them is recomputed, as far as the budget asks for it and the link cannot move it. The best draft by its estimate
+is placed as it was laid out: its live bytes end somewhat below the budget, which is room for fragmentation, so that the
+first placement nearly always fits. Where it does not, the same draft is laid out for less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from snplan.analysis.index import IndexedStep
+from snplan.analysis.schedule import Schedule, build_schedule, saved_tensors
+from snplan.passes.realise import Candidate, Costs, Sketch, finish, isolated, place, sketch
+from snplan.passes.recompute import bottlenecks, drop_order
+from snplan.passes.slots import slot_bytes
+
+LARGE_STEP = 10_000  # ops; larger steps are planned here
+TARGETS = (0.985, 0.95, 0.88, 0.75)  # parts of the budget that live bytes may fill
+STRIDES = (4, 16)  # one in so many bottlenecks stays
+SEGMENT = 0.7  # of the budget: the bound on a recomputed segment
+
+
+@dataclass(frozen=True, kw_only=True)
+class LargeStep:
+    """A step to plan, the bytes that keep-all has live at its peak, and the limits of device and host (None: none)."""
+
+    step: IndexedStep
+    costs: Costs
+    budget: int
+    least: int  # live bytes that no plan is below
+    peak: int
+    host_limit: int | None = None
+
+    def plan(self, interrupted: Callable[[], bool] = lambda: False) -> Candidate | None:
+        """The candidate of the best draft; None where even isolated positions do not fit."""
+        target = self._target(TARGETS[0])
+        found = self._best(target, interrupted)
+        if found is None:
+            return None
+        schedule = found.layout.residency.schedule
+        for part in TARGETS:
+            if self._target(part) < target:
+                target = self._target(part)
+                found = sketch(schedule, target, self.costs)
+            if found is None or interrupted():
+                break
+            offsets = place(found.layout, self.budget)
+            if offsets is not None:
+                return finish(found.layout, offsets, self.costs)
+        return isolated(schedule, self.budget, self.costs)
+
+    def _target(self, part: float) -> int:
+        return max(int(self.budget * part), self.least)
+
+    def _best(self, target: int, interrupted: Callable[[], bool]) -> Sketch | None:
+        """The sketch with the least time of those that the host has room for, or else with the least host memory."""
+        best: Sketch | None = None
+        rank = (0, 0)
+        for schedule in self._schedules(target):
+            if best is not None and (interrupted() or (rank[0] == 0 and self._least_us(schedule) >= rank[1])):
+                continue
+            found = sketch(schedule, target, self.costs)
+            if found is None:
+                continue
+            now = (self._host_excess(found), found.step_us)
+            if best is None or now < rank:
+                best, rank = found, now
+        return best
+
+    def _least_us(self, schedule: Schedule) -> int:
+        return sum(self.step.cost) + schedule.recompute_us()
+
+    def _host_excess(self, found: Sketch) -> int:
+        return 0 if self.host_limit is None else max(0, slot_bytes(found.layout) - self.host_limit)
+
+    def _schedules(self, target: int) -> Iterator[Schedule]:
+        """Schedules of drafts: for each stride what the link leaves to recompute, then all but the checkpoints."""
+        saved = frozenset(saved_tensors(self.step))
+        narrow = bottlenecks(self.step)
+        for stride in STRIDES:
+            drops = drop_order(self.step, int(self.budget * SEGMENT), frozenset(narrow[::stride]))
+            some = self._guess(drops, self.peak - target - self._moved())
+            for count in dict.fromkeys((some, len(drops))):
+                yield build_schedule(self.step, saved - frozenset(drops[:count]) if count else None)
+
+    def _moved(self) -> int:
+        """Bytes that the link moves to the host during the forward pass."""
+        moved = self.costs.device.d2h_bytes_per_s * sum(self.step.cost[: self.step.backward]) // 10**6
+        return moved if self.host_limit is None else min(moved, self.host_limit)
+
+    def _guess(self, drops: list[int], excess: int) -> int:
+        """How many drops free `excess` bytes."""
+        for count, tensor in enumerate(drops):
+            if excess <= 0:
+                return count
+            excess -= self.step.size[tensor]
+        return len(drops)
