@@ -23,7 +23,8 @@ from snplan.arena.portfolio import portfolio
 from snplan.arena.problem import FREE, Int64, Problem, Solution, height_of, lower_bound, overlaps, subproblem
 
 SHARES = (0.01, 0.003, 0.001, 0.0003, 0.0)  # of the capacity, from which on a buffer counts as large
-LOOSE = (0.0003, 0.003, 0.03, 1.0)  # of the capacity, up to which buffers are taken out for a repair
+LOOSE = (0.55, 0.75, 0.4, 1.0)  # of the buffers of a time too full, the smaller ones: taken out for a repair
+REPAIR = 1.2e9  # nanoseconds of work for one repair, at most
 LARGE = 20_000_000  # conflicting pairs of buffers that the exact search may list
 FIRST = 3e7  # nanoseconds of work for the first search at a share; twice as much for the next, and so on
 FEW = 600  # buffers; up to here all of them are searched first, with `WHOLE` times the work
@@ -71,11 +72,12 @@ def _repair(problem: Problem, capacity: int, known: _Known, effort: Effort, seed
         if known.height <= capacity or effort.over():
             return
         over = known.offsets + problem.size > capacity
-        loose = overlaps(problem, over, problem.start, problem.end) & (problem.size <= share * capacity) | over
+        near = overlaps(problem, over, problem.start, problem.end)
+        loose = near & (problem.size <= np.quantile(problem.size[near], share)) | over
         fixed = np.where(loose & (problem.fixed == FREE), FREE, known.offsets)
         rest = Problem(start=problem.start, end=problem.end, size=problem.size, fixed=fixed)
         part = np.flatnonzero(overlaps(problem, loose, problem.start, problem.end))
-        found = decide(subproblem(rest, part), capacity, work=effort.left / 2, seed=seed, stop=effort.over)
+        found = decide(subproblem(rest, part), capacity, work=min(REPAIR, effort.left / 2), seed=seed, stop=effort.over)
         effort.spend(found.work + OVERHEAD[0] + OVERHEAD[1] * len(problem))
         if found.offsets is not None:
             known.offsets[part] = found.offsets

@@ -9,9 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from snplan.arena.effort import Clock, Effort, effort_of
-from snplan.arena.portfolio import local_search, portfolio
+from snplan.arena.portfolio import Placement, local_search, portfolio
 from snplan.arena.problem import FREE, Problem, Solution, height_of, lower_bound, subproblem, validate
 from snplan.arena.split import split
+
+SLACK = 0.002  # of a capacity: fragmentation that is not worth more work
 
 
 def assign(
@@ -22,10 +24,11 @@ def assign(
     seed: int = 0,
     clock: Clock | None = None,
 ) -> Solution:
-    """Return the lowest placement found; stops at the lower bound, or at `capacity` bytes when one is given.
+    """Return the lowest placement found; stops at the lower bound, or within `capacity` bytes when they are given.
 
-    `time_limit` (seconds) sets the amount of work; with 0 the greedy orders are all. Where the capacity is under the
-    lower bound nothing fits, and the first placement is returned. With a `clock` a search far over its time ends too.
+    `time_limit` (seconds) sets the amount of work; with 0 the first greedy order that does is all. With more, greedy
+    orders and local search get closer to the bound within a capacity, too. Where the capacity is under the lower bound
+    nothing fits, and the first placement is returned. With a `clock` a search far over its time ends too.
     Raises ValueError when two fixed buffers overlap.
     """
     _check_fixed(problem)
@@ -48,6 +51,8 @@ def _solve(problem: Problem, goal: int, *, bisect: bool, effort: Effort, seed: i
     bound = lower_bound(problem)
     placements = portfolio(problem, goal, effort)
     best = placements[0]
+    if bound + SLACK * goal < best.height <= goal and not effort.over():
+        best = _lower(problem, best, bound + int(SLACK * goal), effort)
     if best.height > goal >= bound and not effort.over():
         share = effort.lend(1 / 5)
         best = local_search(problem, placements, goal, share)
@@ -57,6 +62,16 @@ def _solve(problem: Problem, goal: int, *, bisect: bool, effort: Effort, seed: i
 
         return close_gap(problem, best.offsets, bound=bound, goal=goal, bisect=bisect, effort=effort, seed=seed)
     return Solution(offsets=best.offsets, height=best.height, bound=bound)
+
+
+def _lower(problem: Problem, best: Placement, enough: int, effort: Effort) -> Placement:
+    """Return a placement no higher than this one, by greedy orders and a local search, by half of the effort."""
+    share = effort.lend(1 / 2)
+    placements = [best, *portfolio(problem, enough, share)]
+    lowest = min(placements, key=lambda placement: placement.height)
+    if lowest.height <= enough or share.over():
+        return lowest
+    return min(lowest, local_search(problem, placements[1:], enough, share), key=lambda placement: placement.height)
 
 
 def _check_fixed(problem: Problem) -> None:
