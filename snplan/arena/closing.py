@@ -24,7 +24,7 @@ from snplan.arena.problem import FREE, Int64, Problem, Solution, height_of, lowe
 
 SHARES = (0.01, 0.003, 0.001, 0.0003, 0.0)  # of the capacity, from which on a buffer counts as large
 LOOSE = (0.55, 0.75, 0.4, 1.0)  # of the buffers of a time too full, the smaller ones: taken out for a repair
-REPAIR = 1.2e9  # nanoseconds of work for one repair, at most
+REPAIR = 6e8  # nanoseconds of work for one repair, at most
 LARGE = 20_000_000  # conflicting pairs of buffers that the exact search may list
 FIRST = 3e7  # nanoseconds of work for the first search at a share; twice as much for the next, and so on
 FEW = 600  # buffers; up to here all of them are searched first, with `WHOLE` times the work
@@ -47,13 +47,13 @@ def close_gap(
     """Return the lowest placement found, starting from `offsets`, by searches at the goal and, if wanted, above it.
 
     The bound rises with every capacity that is proven too small. A bisection between the goal and the best height
-    leaves half of the effort to the capacities after each one.
+    leaves a quarter of the effort to the capacities after each one.
     """
     known = _Known(offsets=offsets.copy(), height=height_of(problem, offsets), bound=bound)
     low, step = goal, granule(problem)
     while low < known.height and not effort.over():
         wanted = low if low == goal else low + (known.height - low) // 2 // step * step
-        share = effort.lend(1 / 2 if bisect else 1)
+        share = effort.lend(3 / 4 if bisect else 1)
         _repair(problem, wanted, known, share, seed)
         _reach(problem, wanted, known, share, seed)
         effort.take_back(share)
@@ -77,7 +77,9 @@ def _repair(problem: Problem, capacity: int, known: _Known, effort: Effort, seed
         fixed = np.where(loose & (problem.fixed == FREE), FREE, known.offsets)
         rest = Problem(start=problem.start, end=problem.end, size=problem.size, fixed=fixed)
         part = np.flatnonzero(overlaps(problem, loose, problem.start, problem.end))
-        found = decide(subproblem(rest, part), capacity, work=min(REPAIR, effort.left / 2), seed=seed, stop=effort.over)
+        found = decide(
+            subproblem(rest, part), capacity, work=min(REPAIR, effort.left * 3 / 4), seed=seed, stop=effort.over
+        )
         effort.spend(found.work + OVERHEAD[0] + OVERHEAD[1] * len(problem))
         if found.offsets is not None:
             known.offsets[part] = found.offsets

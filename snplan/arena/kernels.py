@@ -201,7 +201,7 @@ def _support(model: Model, state: State, last_offset: int, last: int) -> None:
     while i < len(size):
         if fixed[i] < 0 and _is_before(floor[i], i, last_offset, last):
             lowest = HUGE
-            state.work[0] += ENTRY * (first[i + 1] - first[i])
+            state.work[0] += ENTRY * (first[i + 1] - first[i]) // 2
             for k in range(first[i], first[i + 1]):
                 j = neighbor[k]
                 if not placed[j] and bound[j] + size[j] < lowest:
