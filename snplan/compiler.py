@@ -232,7 +232,7 @@ def _searched(
     interrupted: Callable[[], bool],
 ) -> Candidate:
     """The fastest of the planner's own candidates and, for steps of moderate size, of those of the strategies."""
-    fits = everything.body.arena_bytes <= task.budget
+    fits = everything.arena_bytes <= task.budget
     ruled = () if fits or len(task.step.ops) > PORTFOLIO_OPS else tuple(strategy_candidates(task))
     search = Search(
         step=task.step,
@@ -494,7 +494,7 @@ def _report(
         "arena_bytes": plan.arena_bytes,
         "peak_live_bytes": plan.peak_live_bytes,
         "floor_bytes": plan.floor_bytes,
-        "keep_all_bytes": prepared.everything.body.arena_bytes,
+        "keep_all_bytes": prepared.everything.arena_bytes,
         "baseline_bytes": baseline_bytes(prepared.indexed),
         "host_bytes": plan.host_arena_bytes,
         "step_time_us": plan.step_time_us,

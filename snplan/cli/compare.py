@@ -81,7 +81,7 @@ def _object(
         "budget_bytes": chosen.budget_bytes,
         "reserve_bytes": prepared.reserve(chosen),
         "floor_bytes": prepared.lowest.bytes,
-        "keep_all_bytes": prepared.everything.body.arena_bytes,
+        "keep_all_bytes": prepared.everything.arena_bytes,
         "keep_all_step_time_us": prepared.everything.step_us,
         "strategies": [asdict(outcome) for outcome in outcomes],
         "svg": svg,

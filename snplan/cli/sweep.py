@@ -167,7 +167,7 @@ def _object(wanted: _Wanted, swept: _Swept, notes: Sequence[str]) -> dict[str, A
         "strategy": swept.options.strategy,
         "reserve_bytes": prepared.reserve(swept.options),
         "floor_bytes": prepared.lowest.bytes,
-        "keep_all_bytes": prepared.everything.body.arena_bytes,
+        "keep_all_bytes": prepared.everything.arena_bytes,
         "keep_all_step_time_us": prepared.everything.step_us,
         "points": sweep_rows(swept.points),
         "csv": wanted.csv,

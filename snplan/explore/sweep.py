@@ -50,7 +50,7 @@ class Point:
 def default_budgets(prepared: Prepared, options: CompileOptions, count: int) -> list[int]:
     """`count` budgets, evenly spread from the floor with the reserve to what the keep-all plan takes with it."""
     reserve = prepared.reserve(options)
-    low, high = prepared.lowest.bytes, max(prepared.lowest.bytes, prepared.everything.body.arena_bytes)
+    low, high = prepared.lowest.bytes, max(prepared.lowest.bytes, prepared.everything.arena_bytes)
     if count == 1 or low == high:
         return [high + reserve]
     steps = (low + (high - low) * i // (count - 1) for i in range(count))

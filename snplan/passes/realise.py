@@ -7,8 +7,9 @@ packed afresh and placement is trivial, so every budget from the floor up is met
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import ceil
 
 import numpy as np
@@ -22,13 +23,14 @@ from snplan.arena.wishes import Fit, fit_within, shortfall
 from snplan.cost.device import Device
 from snplan.cost.simulate import Timeline, simulate
 from snplan.passes.emit import Body, emit
-from snplan.passes.estimate import Estimate, estimate
+from snplan.passes.estimate import Estimate, estimate, op_times
 from snplan.passes.evict import fit
 from snplan.passes.layout import Layout, make_layout
 from snplan.passes.slots import make_slots
 
-KEEP_ALL_EFFORT = 1.0
+KEEP_ALL_EFFORT = 3.0
 PLACE_EFFORT = 0.1
+LOWER_EFFORT = 0.2
 ATTEMPTS = 4
 ISOLATION_THRESHOLDS = (0.97, 0.85, 0.6, 0.3, 0.0)
 
@@ -54,16 +56,40 @@ class Costs:
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A plan in all but name: actions with addresses, and what the simulator says of them."""
+    """A plan in all but name: a layout with the offsets of its buffers, from which actions are made when asked for."""
 
-    schedule: Schedule
     layout: Layout
-    body: Body
-    timeline: Timeline
+    offsets: Sequence[int]
+    costs: Costs
 
     @property
+    def schedule(self) -> Schedule:
+        """The executions of the step."""
+        return self.layout.residency.schedule
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of the arena, as `body` has them."""
+        return max((o + b.size for o, b in zip(self.offsets, self.layout.buffers, strict=True)), default=0)
+
+    @cached_property
+    def body(self) -> Body:
+        """Actions with addresses."""
+        slots, slot_of = make_slots(self.layout, self.costs.device.pools)
+        return emit(self.layout, self.offsets, slots, slot_of)
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """What the simulator says of the actions."""
+        costs = self.costs
+        pools = {slot.id: slot.pool for slot in self.body.slots if slot.pool is not None}
+        return simulate(self.body.actions, costs.time, costs.tensor_bytes, costs.device, slot_pools=pools)
+
+    @cached_property
     def step_us(self) -> int:
-        """Predicted microseconds of the step."""
+        """Predicted microseconds of the step; without copies that is the sum of its ops."""
+        if not (self.layout.offloads or self.layout.prefetches):
+            return sum(op_times(self.layout))
         return self.timeline.step_time_us
 
 
@@ -112,12 +138,8 @@ def _problem(layout: Layout, intervals: list[tuple[int, int]]) -> Problem:
 
 
 def finish(layout: Layout, offsets: list[int], costs: Costs) -> Candidate:
-    """The candidate of a placed layout."""
-    slots, slot_of = make_slots(layout, costs.device.pools)
-    body = emit(layout, offsets, slots, slot_of)
-    pools = {slot.id: slot.pool for slot in body.slots if slot.pool is not None}
-    timeline = simulate(body.actions, costs.time, costs.tensor_bytes, costs.device, slot_pools=pools)
-    return Candidate(schedule=layout.residency.schedule, layout=layout, body=body, timeline=timeline)
+    """The candidate of a placed layout, which must not change any more."""
+    return Candidate(layout=layout, offsets=offsets, costs=costs)
 
 
 def keep_all(schedule: Schedule, costs: Costs) -> Candidate:
@@ -164,6 +186,17 @@ def _lower(limit: Live, residency: Residency, times: Live, lacking: Live) -> Non
     for start, stop, size in zip(times[:-1].tolist(), times[1:].tolist(), lacking[:-1].tolist(), strict=True):
         where = slice(start, stop)
         limit[where] = np.minimum(limit[where], residency.live[where]) - size
+
+
+def lowered(candidate: Candidate, costs: Costs) -> Candidate:
+    """`candidate` placed lower where that is possible and costs no time."""
+    body = candidate.body
+    if body.arena_bytes == body.peak_live_bytes:
+        return candidate
+    offsets = place(candidate.layout, None, LOWER_EFFORT)
+    assert offsets is not None
+    found = finish(candidate.layout, offsets, costs)
+    return found if found.step_us <= candidate.step_us and found.body.arena_bytes < body.arena_bytes else candidate
 
 
 def isolated(schedule: Schedule, budget: int, costs: Costs) -> Candidate | None:

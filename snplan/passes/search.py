@@ -18,7 +18,7 @@ from snplan.analysis.index import IndexedStep
 from snplan.analysis.schedule import build_schedule
 from snplan.passes.improve import Draft
 from snplan.passes.large import LARGE_STEP, LargeStep
-from snplan.passes.realise import Candidate, Costs, isolated, keep_all, realise
+from snplan.passes.realise import Candidate, Costs, isolated, keep_all, lowered, realise
 from snplan.passes.recompute import bottlenecks, drop_order, worth_moving
 from snplan.passes.trials import Trials
 
@@ -30,7 +30,6 @@ CHECKPOINT_FAMILIES = ((2, 0.7), (4, 0.7))
 STARTS = 2
 FINALISTS = 3
 LEAST_SKETCHES, MOST_SKETCHES, SKETCHED_OPS = 4, 300, 80_000
-LARGE_OPS = 20_000  # steps of more ops have one finalist, and lower targets only where it cannot be placed
 LOWER_SKETCHES = 4  # of those for the budget itself there is one for a lower target
 LOWER_TARGETS = (0.985, 0.96, 0.9, 0.8, 0.65)
 
@@ -57,7 +56,7 @@ class Search:
     def run(self, everything: Candidate) -> Candidate | None:
         """The fastest candidate found; `everything` is the keep-all candidate. None where the host limit stops all."""
         for candidate in (everything, *self.extra):
-            if candidate.body.arena_bytes <= self.budget:
+            if candidate.arena_bytes <= self.budget:
                 self._offer(candidate)
         if self.best is everything:
             return everything
@@ -89,15 +88,12 @@ class Search:
         self._finish(trials)
         for part in LOWER_TARGETS:
             target = max(int(self.budget * part), self.floor.bytes)
-            if self.interrupted() or target == trials.target or (self.best is not None and self._is_large()):
-                break
-            if not self._lower(trials, everything, target):
+            if self.interrupted() or target == trials.target or not self._lower(trials, everything, target):
                 break
         if self.best is None:
             self._isolate(trials)
-
-    def _is_large(self) -> bool:
-        return len(self.step.ops) > LARGE_OPS
+        elif not self._is_large() and all(self.best is not other for other in self.extra):
+            self.best = lowered(self.best, self.costs)
 
     def _trials(self, target: int, part: int) -> Trials:
         """Trials for a target; fewer sketches for larger steps, so that planning stays near linear."""
@@ -149,7 +145,7 @@ class Search:
         """Plan for a lower target, from the best drafts of `trials` and new ones; false where none beats the best."""
         lower = self._trials(target, LOWER_SKETCHES)
         drafts = trials.ranked()[:STARTS]
-        for draft in drafts if self._is_large() else (*drafts, *self._starts(lower, everything)):
+        for draft in (*drafts, *self._starts(lower, everything)):
             lower.improve(draft)
         if self.best is not None and lower.times[lower.ranked()[0]] >= self.best.step_us:
             return False
@@ -158,7 +154,7 @@ class Search:
 
     def _finish(self, trials: Trials) -> None:
         """Realise the best drafts; the fastest by simulation wins."""
-        for number, draft in enumerate(trials.ranked()[: 1 if self._is_large() else FINALISTS]):
+        for number, draft in enumerate(trials.ranked()[:FINALISTS]):
             best = self.best
             if best is not None and (best.step_us <= trials.times[draft] or (number and self.interrupted())):
                 return

@@ -96,7 +96,7 @@ def test_candidates_from_elsewhere_compete() -> None:
     everything = keep_all_candidate(step, costs)
     other = search(step, 6 * MIB).best
     assert other is not None
-    slow = replace(other, timeline=replace(other.timeline, step_time_us=10**9))
+    slow = replace(other, costs=replace(costs, op_us=dict.fromkeys(costs.op_us, 10**6)))
     for extra, expected in ((other, other.step_us), (slow, other.step_us)):
         found = Search(step=step, costs=costs, budget=6 * MIB, floor=floor(step), extra=[extra])
         chosen = found.run(everything)
