@@ -92,7 +92,7 @@ class Search:
                 break
         if self.best is None:
             self._isolate(trials)
-        elif not self._is_large() and all(self.best is not other for other in self.extra):
+        elif all(self.best is not other for other in self.extra):
             self.best = lowered(self.best, self.costs)
 
     def _trials(self, target: int, part: int) -> Trials:
