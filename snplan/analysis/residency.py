@@ -9,7 +9,8 @@ every position isolated, any budget from the floor up is met: this is the fallba
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -65,6 +66,7 @@ class Residency:
             self.ceiling[op] = index
         self.engine = list(self.ceiling)
         self.live = self._initial_live()
+        self._change: Live | None = None
 
     def _initial_live(self) -> Live:
         """Live bytes of each position with every gap kept."""
@@ -117,39 +119,55 @@ class Residency:
         """Whether the value is a tensor's content at the start or the end of every step."""
         return value in self.partner
 
-    def evict(self, value: int, index: int) -> None:
-        """Put gap `index` of `value` into host memory; a persistent value then starts and ends its step there."""
-        if index in self.evicted[value]:
-            return
-        self._toggle(value, index, evict=True)
-        if value in self.partner and value not in self.in_host:
-            self.send_home_to_host(value)
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Many gaps are evicted or restored inside: `live` is brought up to date at the end, not for each of them."""
+        self._change = np.zeros(self.schedule.end + 1, np.int64)
+        yield
+        self.live += np.cumsum(self._change)[:-1]
+        self._change = None
 
-    def send_home_to_host(self, value: int) -> None:
-        """Make host memory the place where a persistent tensor starts and ends its step."""
+    def evict(self, value: int, index: int) -> list[Gap]:
+        """Put gap `index` of `value` into host memory; a persistent value then starts and ends its step there.
+
+        Returns the gaps that this evicted.
+        """
+        if index in self.evicted[value]:
+            return []
+        gaps = [self._toggle(value, index, evict=True)]
+        if value in self.partner and value not in self.in_host:
+            gaps += self.send_home_to_host(value)
+        return gaps
+
+    def send_home_to_host(self, value: int) -> list[Gap]:
+        """Make host memory the place where a persistent tensor starts and ends its step; the gaps this evicted."""
         source, last = self.partner[value]
         self.in_host.update((source, last))
-        if len(self.events[source]) > 1:
-            self._evict_once(source, 0)
-        if len(self.events[last]) > 1:
-            self._evict_once(last, len(self.events[last]) - 2)
-
-    def _evict_once(self, value: int, index: int) -> None:
-        if index not in self.evicted[value]:
-            self._toggle(value, index, evict=True)
+        ends = ((source, 0), (last, len(self.events[last]) - 2))
+        return [
+            self._toggle(end, index, evict=True)
+            for end, index in dict.fromkeys(ends)
+            if len(self.events[end]) > 1 and index not in self.evicted[end]
+        ]
 
     def restore(self, value: int, index: int) -> None:
         """Undo the eviction of a gap of a value that is not persistent."""
         self._toggle(value, index, evict=False)
 
-    def _toggle(self, value: int, index: int, *, evict: bool) -> None:
+    def _toggle(self, value: int, index: int, *, evict: bool) -> Gap:
         gap = self.gap(value, index)
-        amount = self.size[self.schedule.values[value].tensor]
-        self.live[gap.start : gap.stop] += -amount if evict else amount
+        size = self.size[self.schedule.values[value].tensor]
+        amount = -size if evict else size
+        if self._change is None:
+            self.live[gap.start : gap.stop] += amount
+        else:
+            self._change[gap.start] += amount
+            self._change[max(gap.start, gap.stop)] -= amount
         if evict:
             self.evicted[value].add(index)
         else:
             self.evicted[value].remove(index)
+        return gap
 
     def isolate(self, positions: Iterable[int]) -> None:
         """Isolate positions: nothing stays on the device across them."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from snplan.analysis.excess import Excess
 from snplan.analysis.floor import working_set
 from snplan.analysis.residency import Gap, Live, Residency, role_class
 from snplan.analysis.schedule import start_times
@@ -50,14 +51,15 @@ def _lower_hopeless(residency: Residency, budget: int) -> None:
 def _evict(residency: Residency, limit: Live) -> list[Gap]:
     """Evict gaps in order while positions they span are over their limit; the gaps taken, in that order."""
     taken: list[Gap] = []
-    live = residency.live
-    for gap in _candidates(residency, live > limit):
-        if gap.index in residency.evicted[gap.value]:
-            continue
-        if bool((live[gap.start : gap.stop] <= limit[gap.start : gap.stop]).all()):
-            continue
-        residency.evict(gap.value, gap.index)
-        taken.append(gap)
+    excess = Excess(residency.live - limit)
+    size, values = residency.size, residency.schedule.values
+    with residency.at_once():
+        for gap in _candidates(residency, residency.live > limit):
+            if gap.index in residency.evicted[gap.value] or excess.most(gap.start, gap.stop) <= 0:
+                continue
+            for freed in residency.evict(gap.value, gap.index):
+                excess.add(freed.start, freed.stop, -size[values[freed.value].tensor])
+            taken.append(gap)
     return taken
 
 
@@ -103,9 +105,12 @@ def _restore(residency: Residency, taken: list[Gap], limit: Live) -> None:
     """Keep again, last taken first, what fits after all (values that touch isolated positions stay as they are)."""
     if residency.isolated:
         return
-    for gap in reversed(taken):
-        if residency.is_persistent(gap.value):
-            continue
-        amount = residency.size[residency.schedule.values[gap.value].tensor]
-        if bool((residency.live[gap.start : gap.stop] + amount <= limit[gap.start : gap.stop]).all()):
-            residency.restore(gap.value, gap.index)
+    excess = Excess(residency.live - limit)
+    with residency.at_once():
+        for gap in reversed(taken):
+            if residency.is_persistent(gap.value):
+                continue
+            amount = residency.size[residency.schedule.values[gap.value].tensor]
+            if excess.most(gap.start, gap.stop) + amount <= 0:
+                residency.restore(gap.value, gap.index)
+                excess.add(gap.start, gap.stop, amount)
