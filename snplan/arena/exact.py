@@ -194,7 +194,7 @@ class _Orders:
 
 def build(first: Int64, last: Int64, size: Int64, fixed: Int64) -> kernels.Model:
     """Return the search's model of buffers that are in rank order already."""
-    first_neighbor, neighbor = kernels.neighbors(first, last)
+    first_neighbor, neighbor = kernels.neighbors(first, last, np.argsort(first, kind="stable"))
     return kernels.Model(
         start=first,
         end=last,

@@ -54,12 +54,19 @@ def _gap(
 
 @kernel
 def fit_by_time(
-    start: Int64, end: Int64, size: Int64, order: Int64, offset: Int64, count: int, smallest: bool, edges: Int64
+    start: Int64,
+    end: Int64,
+    size: Int64,
+    order: Int64,
+    offset: Int64,
+    count: int,
+    smallest: bool,
+    first: Int64,
+    last: Int64,
+    stretches: int,
 ) -> int:
-    """Return what `fit` returns, with one list of placed buffers for each stretch of time between two edges."""
-    n, stretches = len(order), len(edges) - 1
-    first = np.searchsorted(edges, start, side="right") - 1
-    last = np.searchsorted(edges, end, side="left")
+    """Return what `fit` returns, with a list of placed buffers a stretch; `i` is in `first[i] .. last[i] - 1`."""
+    n = len(order)
     base = _list_starts(first, last, stretches)
     entry, filled = np.empty(base[stretches + 1], np.int64), base.copy()
     everything, waiting = np.empty(n, np.int64), np.empty(n, np.int64)
@@ -118,7 +125,8 @@ def _merge(listed: Int64, merged: int, fresh: Int64, offset: Int64) -> None:
     """Merge buffers into a list whose first `merged` entries are in the order of their offsets."""
     if len(fresh) == 0:
         return
-    fresh = fresh[np.argsort(offset[fresh])]
+    fresh = fresh.copy()
+    _sort(fresh, offset)
     at, old = merged + len(fresh) - 1, merged - 1
     for k in range(len(fresh) - 1, -1, -1):
         while old >= 0 and offset[listed[old]] > offset[fresh[k]]:
@@ -126,6 +134,20 @@ def _merge(listed: Int64, merged: int, fresh: Int64, offset: Int64) -> None:
             at, old = at - 1, old - 1
         listed[at] = fresh[k]
         at -= 1
+
+
+@kernel
+def _sort(listed: Int64, key: Int64) -> None:
+    """Sort by key, in place (Shell's sort: np.argsort takes seconds to compile)."""
+    step = len(listed) // 2
+    while step > 0:
+        for k in range(step, len(listed)):
+            i, at = listed[k], k
+            while at >= step and key[listed[at - step]] > key[i]:
+                listed[at] = listed[at - step]
+                at -= step
+            listed[at] = i
+        step //= 2
 
 
 @kernel

@@ -142,14 +142,18 @@ def place_compiled(problem: Problem, order: Int64, *, smallest_gap: bool) -> Int
     if len(problem) <= MANY:
         fitting.fit(*arrays, whole, offsets, len(fixed), smallest_gap)
     else:
-        fitting.fit_by_time(*arrays, whole, offsets, len(fixed), smallest_gap, stretches(problem))
+        fitting.fit_by_time(*arrays, whole, offsets, len(fixed), smallest_gap, *stretches(problem))
     return offsets
 
 
-def stretches(problem: Problem) -> Int64:
-    """Return the edges of stretches of time in each of which about `CROWD` buffers start."""
-    edges = np.unique(np.sort(problem.start)[::CROWD])
-    return np.append(edges, problem.end.max()).astype(np.int64)
+def stretches(problem: Problem) -> tuple[Int64, Int64, int]:
+    """Return `(first, last, count)`: buffer `i` is live in the stretches of time `first[i] .. last[i] - 1` of `count`.
+
+    In each of them about `CROWD` buffers start.
+    """
+    edges = np.append(np.unique(np.sort(problem.start)[::CROWD]), problem.end.max())
+    first = np.searchsorted(edges, problem.start, side="right") - 1
+    return first, np.searchsorted(edges, problem.end, side="left"), len(edges) - 1
 
 
 def place_interpreted(problem: Problem, order: Int64, *, smallest_gap: bool) -> Int64:

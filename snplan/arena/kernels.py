@@ -63,10 +63,13 @@ class Switches(NamedTuple):
 
 
 @kernel
-def neighbors(start: Int64, end: Int64) -> tuple[Int64, Int64]:
-    """Return `(first, neighbor)`: those live together with buffer `i` are `neighbor[first[i] : first[i + 1]]`."""
+def neighbors(start: Int64, end: Int64, order: Int64) -> tuple[Int64, Int64]:
+    """Return `(first, neighbor)`: those live together with buffer `i` are `neighbor[first[i] : first[i + 1]]`.
+
+    `order` has the buffers by start.
+    """
     n = len(start)
-    order, live = np.argsort(start), np.empty(n, np.int64)
+    live = np.empty(n, np.int64)
     first = np.zeros(n + 1, np.int64)
     count = 0
     for i in order:

@@ -129,10 +129,7 @@ def _settled(problem: Problem, wish: Problem, offsets: Int64, capacity: int, tim
         return Fit(offsets=offsets, start=problem.start, end=problem.end, misfits=np.empty(0, np.int64), loss=0)
     from snplan.arena import granting
 
-    edges = stretches(wish)
-    first = np.searchsorted(edges, wish.start, side="right") - 1
-    last = np.searchsorted(edges, wish.end, side="left")
-    lists = granting.list_by_time(first, last, len(edges) - 1)
+    lists = granting.list_by_time(*stretches(wish))
     wished = granting.Wished(
         problem.start.copy(), problem.end.copy(), wish.start.copy(), wish.end.copy(), problem.size.copy()
     )
