@@ -4,6 +4,7 @@
     floor      plans at exactly the floor, and fragmentation
     batch      batches and depth in 12 GiB
     monotone   sweeps of 24 budgets: more is never slower
+    time       seconds and memory of planning: deep ResNets, GPT-2 XL, ResNet-50
 
 Without a section all of them run. `overhead:resnet50,unet` runs a section for some of its lines.
 """
@@ -15,7 +16,7 @@ import sys
 
 from planner_common import Section
 
-SECTIONS = ("overhead", "floor", "batch", "monotone")
+SECTIONS = ("overhead", "floor", "batch", "monotone", "time")
 
 
 def main(arguments: list[str]) -> int:

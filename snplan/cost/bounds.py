@@ -24,7 +24,7 @@ from snplan.cost.device import Device
 from snplan.ir import Graph, Phase, Step
 from snplan.ops import inplace_pairs
 
-_WORK = 2_000_000  # ops visited for all cuts together
+_WORK = 800_000  # ops visited for all cuts together
 _CUTS = 24
 _SLACK = 1 - 1e-9  # rounding of floats must not lift the bound above the truth
 
