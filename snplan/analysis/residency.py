@@ -52,7 +52,7 @@ class Residency:
         self.schedule = schedule
         self.size = schedule.step.size
         self.events = _events(schedule)
-        self.evicted: list[set[int]] = [set() for _ in schedule.values]
+        self.evicted: list[frozenset[int]] = [frozenset()] * len(schedule.values)
         self.isolated: set[int] = set()
         self._isolated_sorted: list[int] = []
         self.partner = _partners(schedule)
@@ -163,10 +163,7 @@ class Residency:
         else:
             self._change[gap.start] += amount
             self._change[max(gap.start, gap.stop)] -= amount
-        if evict:
-            self.evicted[value].add(index)
-        else:
-            self.evicted[value].remove(index)
+        self.evicted[value] = self.evicted[value] ^ {index}
         return gap
 
     def isolate(self, positions: Iterable[int]) -> None:
