@@ -18,7 +18,7 @@ KEYS = {
     *("status", "code", "message", "model_sha256", "plan", "strategy", "budget_bytes", "reserve_bytes", "arena_bytes"),
     *("peak_live_bytes", "floor_bytes", "keep_all_bytes", "baseline_bytes", "host_bytes", "step_time_us"),
     *("keep_all_step_time_us", "lower_bound_us", "offload_bytes", "prefetch_bytes", "recompute_ops", "recompute_us"),
-    *("stall_us", "actions", "breakdown_bytes", "binding", "ops", "tensors", "warnings", "seconds"),
+    *("stall_us", "actions", "breakdown_bytes", "binding", "ops", "tensors", "warnings", "seconds", "solver"),
 }
 PLENTY = 1 << 40
 
