@@ -64,7 +64,7 @@ def section(words: Sequence[str]) -> Outcome:
         figures = percent(result.plan.step_time_us, base.step_us)
         bound = percent(result.plan.lower_bound_us, base.step_us)
         engines = 100 * engine_loss(step.indexed, budget) / base.step_us
-        reached = reached and (figures <= case.bar or max(bound, engines) > case.bar)
+        reached = reached and figures <= case.bar  # a bound above the bar is shown, and misses it all the same
         print(row(cells(case, result, budget, (figures, bound, engines), seconds), WIDTHS), flush=True)
     return Outcome(reached=reached)
 
@@ -74,7 +74,7 @@ def cells(
 ) -> Sequence[object]:
     """The cells of one line."""
     slower, bound, engines = figures
-    short = f"bound above bar {max(bound, engines):.2f}" if max(bound, engines) > case.bar else "MISSED"
+    short = f"MISSED, bound {max(bound, engines):.2f}%" if max(bound, engines) > case.bar else "MISSED"
     return (
         f"{case.network} {case.batch}",
         case.device,
