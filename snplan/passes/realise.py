@@ -30,6 +30,7 @@ from snplan.passes.slots import make_slots
 
 KEEP_ALL_EFFORT = 3.0
 PLACE_EFFORT = 0.1
+LONG = 50_000  # positions; keep-all candidates of longer steps, which rarely fit, are placed with less effort
 LOWER_EFFORT = 0.2
 ATTEMPTS = 4
 ISOLATION_THRESHOLDS = (0.97, 0.85, 0.6, 0.3, 0.0)
@@ -145,7 +146,7 @@ def finish(layout: Layout, offsets: list[int], costs: Costs) -> Candidate:
 def keep_all(schedule: Schedule, costs: Costs) -> Candidate:
     """The keep-all candidate: liveness only, nothing moves, as low as placement gets it."""
     layout = make_layout(Residency(schedule), 0, costs.copy_us)
-    offsets = place(layout, None, KEEP_ALL_EFFORT)
+    offsets = place(layout, None, KEEP_ALL_EFFORT if schedule.end <= LONG else PLACE_EFFORT)
     assert offsets is not None
     return finish(layout, offsets, costs)
 
