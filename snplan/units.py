@@ -11,7 +11,7 @@ GRANULE = 512
 
 _BINARY = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([kKmMgGtT])(i?[bB]?)?|([bB]))?\s*")
+_PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([kKmMgGtT])(i?[bB]?)?|([bB]))?\s*", re.ASCII)
 _LIMIT = 1 << 62
 _EXAMPLES = "write for example 12G, 12GiB (both 12 x 2^30 bytes), 12GB (12 x 10^9 bytes) or 12884901888"
 

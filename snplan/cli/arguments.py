@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from snplan.errors import UsageError
 from snplan.units import decimal_note, parse_bytes
 
 REPEATABLE = frozenset({"--dim", "--freeze", "--pool"})
-_LONG_FORMS = {"-o": "--output"}
+_LONG_FORMS = {"-o": "--output", "--no-fuse": "--fuse"}
 
 
 def refuse_repeated(arguments: Sequence[str]) -> None:
@@ -67,7 +68,9 @@ def dimensions(texts: Iterable[str]) -> dict[str, int]:
 
 
 def at_least(option: str, value: float | None, smallest: float) -> None:
-    """Raises UsageError (SNP-U005) where a number is given and under the smallest one."""
+    """Raises UsageError (SNP-U005) where a number is given and under the smallest one, or not finite."""
+    if value == math.inf:
+        raise UsageError("SNP-U005", f"{option} is infinite; give a number")
     if value is not None and not value >= smallest:
         raise UsageError("SNP-U005", f"{option} is {value:g}; the smallest value is {smallest:g}")
 

@@ -35,7 +35,7 @@ def compile_model(
 def _compiled(model: str, path: str | None, budget: int, planning: Planning, *, quiet: bool, as_json: bool) -> int:
     notes = planning.notes
     source = files.existing(model, what="model")
-    target = files.writable(path or f"{source.stem}.plan.json", what="plan file", keep=[source])
+    target = files.writable(path or f"{source.stem}.plan.json", what="plan file", keep=[source], device=True)
     try:
         result, interrupted = _plan(source, budget, planning, quiet=quiet)
     except SnplanError as error:

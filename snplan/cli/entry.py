@@ -20,6 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     error, and a traceback only with SNPLAN_DEBUG=1.
     """
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    output.replace_closed_streams()
     output.tolerate_odd_characters()
     gc.set_threshold(*COLLECTIONS)
     try:

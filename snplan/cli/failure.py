@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import traceback
 from typing import Any
 
 from snplan.cli import output
-from snplan.errors import ExitCode, SnplanError
+from snplan.errors import ExitCode, SnplanError, UsageError
 
 INTERNAL = "SNP-X001"
 INTERRUPTED = "SNP-X130"
@@ -22,7 +23,8 @@ def report(error: BaseException, *, as_json: bool) -> int:
     if os.environ.get("SNPLAN_DEBUG") == "1":
         traceback.print_exception(error)
     if as_json:
-        output.write_object(as_object(known))
+        with contextlib.suppress(UsageError):  # standard output takes no more: what went wrong first counts
+            output.write_object(as_object(known))
     _write_text(known)
     return int(known.exit_code)
 

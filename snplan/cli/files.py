@@ -11,19 +11,20 @@ from snplan.errors import UsageError
 
 
 def existing(path: str, *, what: str) -> Path:
-    """The path of a file that is there. Raises UsageError (SNP-U010) where it is missing or a folder."""
+    """The path of a file that is there. Raises UsageError (SNP-U010) where it is missing, a folder or a device."""
     found = Path(path)
     if not found.is_file():
-        reason = "is a folder" if found.is_dir() else "is not there"
+        reason = "is a folder" if found.is_dir() else "is no regular file" if found.exists() else "is not there"
         raise UsageError("SNP-U010", f"the {what} {path} {reason}")
     return found
 
 
-def writable(path: str | Path, *, what: str, keep: Sequence[Path] = ()) -> Path:
+def writable(path: str | Path, *, what: str, keep: Sequence[Path] = (), device: bool = False) -> Path:
     """A path that a file can be written to.
 
-    Raises UsageError (SNP-U011) where the folder is missing or not writable, where the path is a folder, and where
-    writing would replace a file of `keep`, which the same command reads.
+    Raises UsageError (SNP-U011) where the folder is missing or not writable, where the path is a folder, where it is a
+    pipe or a device, which a rename would replace (`device`: the caller writes through it), and where writing would
+    replace a file of `keep`, which the same command reads.
     """
     target = Path(path)
     folder = target.parent
@@ -31,6 +32,8 @@ def writable(path: str | Path, *, what: str, keep: Sequence[Path] = ()) -> Path:
         raise _refused(what, target, f"the folder {folder} is not there; make it first")
     if target.is_dir():
         raise _refused(what, target, "it is a folder; name a file")
+    if target.exists() and not target.is_file() and not device:
+        raise _refused(what, target, "it is no regular file; name a file")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise _refused(what, target, f"the folder {folder} does not allow it; choose another folder")
     if target.exists() and any(target.samefile(path) for path in keep):

@@ -42,7 +42,10 @@ def model(
         built = models.build(name, batch=batch, light=light, seed=seed, loss=loss, **own)
     except ValueError as error:
         raise UsageError("SNP-U020", str(error)) from error
-    models.save(built, target)
+    try:
+        models.save(built, target)
+    except OSError as error:
+        raise UsageError("SNP-U011", f"the model file {target} cannot be written: {error.strerror or error}") from error
     output.note(_described(target, len(built.graph.node)))
     return 0
 

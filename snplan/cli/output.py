@@ -8,13 +8,22 @@ import math
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TextIO
+
+from snplan.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 _LINE = 10_000
+
+
+def replace_closed_streams() -> None:
+    """Opens the null device for a standard stream that the caller has closed (`>&-`): Python then has none."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # it stays open as the stream does
 
 
 def tolerate_odd_characters() -> None:
@@ -31,7 +40,10 @@ def write_object(value: Mapping[str, Any]) -> None:
 
 
 def write_text(text: str) -> None:
-    """Writes text on standard output; a reader that has gone away (`| head`) is no error."""
+    """Writes text on standard output; a reader that has gone away (`| head`) is no error.
+
+    Raises UsageError (SNP-U014) where standard output takes no more, as on a full disk.
+    """
     _write(sys.stdout, text)
 
 
@@ -75,7 +87,10 @@ def _write(stream: TextIO, text: str) -> None:
     try:
         stream.write(text)
         stream.flush()
-    except BrokenPipeError:
+    except OSError as error:
         # What is still buffered would fail again when the interpreter ends.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        if stream is sys.stdout and not isinstance(error, BrokenPipeError):
+            reason = (error.strerror or str(error)).lower()
+            raise UsageError("SNP-U014", f"standard output cannot be written: {reason}; send it elsewhere") from error

@@ -15,6 +15,7 @@ from snplan.errors import UsageError
         ["compile", "--batch=1", "--batch", "2"],
         ["compile", "-o", "a", "--output", "b"],
         ["compile", "--json", "--json"],
+        ["compile", "--fuse", "--no-fuse"],
     ],
 )
 def test_options_given_twice_are_refused(words: list[str]) -> None:
@@ -83,3 +84,10 @@ def test_options_without_effect_are_refused() -> None:
     arguments.refuse_together("--mode infer", {"--loss": False})
     with pytest.raises(UsageError, match="--loss and --freeze would have no effect with --mode infer"):
         arguments.refuse_together("--mode infer", {"--loss": True, "--optimizer": False, "--freeze": True})
+
+
+def test_a_number_has_to_be_finite() -> None:
+    for value in (float("inf"), float("nan")):
+        with pytest.raises(UsageError) as caught:
+            arguments.at_least("--time-limit", value, 0.001)
+        assert caught.value.code == "SNP-U005"

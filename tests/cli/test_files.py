@@ -23,6 +23,8 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
         files.existing(str(tmp_path / "absent.onnx"), what="model")
     with pytest.raises(UsageError, match="is a folder"):
         files.existing(str(tmp_path), what="model")
+    with pytest.raises(UsageError, match="is no regular file"):
+        files.existing(os.devnull, what="model")
 
 
 def test_a_writable_path(tmp_path: Path) -> None:
@@ -36,6 +38,12 @@ def test_unwritable_paths(tmp_path: Path) -> None:
         files.writable(tmp_path / "absent" / "p.json", what="plan file")
     with pytest.raises(UsageError, match="it is a folder"):
         files.writable(tmp_path, what="plan file")
+
+
+def test_a_device_is_never_replaced() -> None:
+    with pytest.raises(UsageError, match="it is no regular file"):
+        files.writable(os.devnull, what="page")
+    assert files.writable(os.devnull, what="plan file", device=True) == Path(os.devnull)
 
 
 def test_a_folder_without_write_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,17 @@ def test_the_default_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["mlp.onnx"]
 
 
+def test_a_full_disk_is_no_bug(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(model: onnx.ModelProto, path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(models, "save", full)
+    assert main(["model", "mlp", "--light", "-o", str(tmp_path / "m.onnx")]) == 2
+    assert "SNP-U011" in capsys.readouterr().err
+
+
 def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["model"]) == 0
     out = capsys.readouterr().out

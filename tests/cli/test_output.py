@@ -48,3 +48,42 @@ def test_odd_characters_are_escaped() -> None:
     env = {"PYTHONIOENCODING": "ascii", "PATH": ""}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env, timeout=60)
     assert done.stderr == "a\\udc80\\u2713\n"
+
+
+def snplan(redirected: str) -> subprocess.CompletedProcess[str]:
+    command = f"{sys.executable} -m snplan {redirected}"
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+
+
+needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+
+
+@needs_full
+def test_standard_output_that_takes_no_more_is_one_message() -> None:
+    done = snplan("doctor > /dev/full")
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "snplan: SNP-U014: standard output cannot be written: no space left on device; send it elsewhere"
+    ]
+
+
+@needs_full
+def test_the_first_error_counts_where_it_cannot_be_written_as_an_object() -> None:
+    done = snplan("verify absent.plan.json --json > /dev/full")
+    assert done.returncode == 2
+    assert done.stderr.startswith("snplan: SNP-U030: ")
+    assert "Traceback" not in done.stderr
+
+
+@needs_full
+def test_standard_error_that_takes_no_more_changes_nothing() -> None:
+    done = snplan("verify absent.plan.json --json 2> /dev/full")
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["code"] == "SNP-U030"
+
+
+def test_closed_streams() -> None:
+    assert snplan("doctor >&-").returncode == 0
+    done = snplan("verify absent.plan.json --json 2>&-")
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["code"] == "SNP-U030"
