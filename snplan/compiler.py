@@ -28,6 +28,7 @@ from snplan.ir import Forward, Step
 from snplan.ops import input_specs
 from snplan.passes.order import persist_sources, sink_updates
 from snplan.passes.realise import Candidate, Costs, step_costs
+from snplan.passes.reorder import alive_at_turn, reorder
 from snplan.passes.route import route
 from snplan.passes.search import Search, keep_all_candidate
 from snplan.plan.model import FORMAT, ModelRef, PlanOp, PlanTensor, StepPlan
@@ -118,6 +119,12 @@ class Prepared:
         return keep_all_candidate(self.indexed, self.costs)
 
     @cached_property
+    def reordered(self) -> Candidate:
+        """The keep-all candidate in an order with a lower peak: `everything` where none was found."""
+        step = reorder(self.indexed)
+        return self.everything if step is self.indexed else keep_all_candidate(step, self.costs)
+
+    @cached_property
     def unfused(self) -> Prepared:
         """The same with every op on its own, as the systems whose rules strategies follow have them."""
         if not self.options.fuse:
@@ -206,22 +213,32 @@ def plan_prepared(
     costs = replace(prepared.costs, device=fastest_link(device))
     task = Task(step=indexed, costs=costs, budget=budget, floor=lowest, reserve=reserve)
     with clock.timed("plan"):
+        kept = _kept(prepared, budget) if strategy is None else None
         if strategy is None:
-            chosen = _searched(task, prepared.everything, options, progress, interrupted)
+            chosen = kept or _searched(task, prepared.everything, options, progress, interrupted)
         else:
             chosen = _ruled(strategy, task, options)
     with clock.timed("bound"):
         bound = _bound(prepared.step, indexed, device, budget, chosen.step_us)
     outcome = None
-    if options.solver == "cp-sat" and strategy is None and chosen is not prepared.everything:
+    if options.solver == "cp-sat" and strategy is None and kept is None:
         with clock.timed("solve"):
             chosen, outcome = _refined(task, chosen, bound, options, progress, interrupted)
-    plan = assemble_plan(prepared.model, options, device, reserve, indexed, chosen, bound, lowest)
+    plan = assemble_plan(prepared.model, options, device, reserve, chosen.schedule.step, chosen, bound, lowest)
     with clock.timed("verify"):
         _verified(plan)
     total = sum(prepared.seconds.values()) + time.perf_counter() - start
     seconds = {**prepared.seconds, **clock.seconds, "total": round(total, 3)}
     return CompileResult(plan=plan, report=_report(plan, prepared, chosen, outcome, seconds))
+
+
+def _kept(prepared: Prepared, budget: int) -> Candidate | None:
+    """The keep-all candidate, which nothing beats, in an order in which it fits the budget; None where none does."""
+    if prepared.everything.arena_bytes <= budget:
+        return prepared.everything
+    if budget < alive_at_turn(prepared.indexed) or prepared.reordered.arena_bytes > budget:
+        return None
+    return prepared.reordered
 
 
 def _searched(
@@ -232,8 +249,7 @@ def _searched(
     interrupted: Callable[[], bool],
 ) -> Candidate:
     """The fastest of the planner's own candidates and, for steps of moderate size, of those of the strategies."""
-    fits = everything.arena_bytes <= task.budget
-    ruled = () if fits or len(task.step.ops) > PORTFOLIO_OPS else tuple(strategy_candidates(task))
+    ruled = () if len(task.step.ops) > PORTFOLIO_OPS else tuple(strategy_candidates(task))
     search = Search(
         step=task.step,
         costs=task.costs,
