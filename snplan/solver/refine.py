@@ -54,6 +54,7 @@ class Refiner:
     deadline: float
     progress: Callable[[str], None] = lambda text: None
     interrupted: Callable[[], bool] = lambda: False
+    solve_seconds: float = SOLVE_SECONDS
     evaluated: int = 0
 
     def stopped(self) -> bool:
@@ -119,7 +120,7 @@ class Refiner:
         solver.parameters.num_workers = 1
         solver.parameters.random_seed = 1
         solver.parameters.max_deterministic_time = SOLVE_EFFORT
-        solver.parameters.max_time_in_seconds = max(0.05, min(SOLVE_SECONDS, self.deadline - time.monotonic()))
+        solver.parameters.max_time_in_seconds = max(0.05, min(self.solve_seconds, self.deadline - time.monotonic()))
         status = solver.solve(model.cp)
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return status, None, 0
@@ -151,13 +152,14 @@ def refine(
     *,
     bound_us: int = 0,
     seconds: float = 60.0,
+    solve_seconds: float = SOLVE_SECONDS,
     progress: Callable[[str], None] = lambda text: None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Outcome:
     """The best decisions found within `budget` bytes in about `seconds`, from `start` (decisions and their time).
 
     `evaluate` realises decisions and gives the time of the plan (None: no plan); `live` gives live bytes at each op.
-    `bound_us` is a lower bound that is known already.
+    `bound_us` is a lower bound that is known already; no solve takes more than `solve_seconds`.
     """
     state = Refiner(
         space=space,
@@ -167,6 +169,7 @@ def refine(
         best_us=start[1],
         bound_us=bound_us,
         deadline=time.monotonic() + seconds,
+        solve_seconds=solve_seconds,
         progress=progress,
         interrupted=interrupted,
     )

@@ -29,7 +29,14 @@ def searched(realiser: Realiser, plans: int) -> tuple[Outcome, int]:
         return realiser.evaluate(decisions)
 
     found = refine(
-        SPACE, BUDGET, (start, first), evaluate, realiser.live, seconds=30.0, interrupted=lambda: tried >= plans
+        SPACE,
+        BUDGET,
+        (start, first),
+        evaluate,
+        realiser.live,
+        seconds=120.0,
+        solve_seconds=60.0,
+        interrupted=lambda: tried >= plans,
     )
     return found, first
 
