@@ -133,7 +133,11 @@ class _Bounds:
         pending, seen = [name], {name}
         while pending:
             for op, position in self._readers.get(pending.pop(), ()):
-                bound = self._bound(op, position)
+                try:
+                    bound = self._bound(op, position)
+                except (LookupError, TypeError) as error:
+                    message = f"op {op.name} has attributes that {op.kind} cannot have ({error!r}); compile it again"
+                    raise RunError("SNP-R007", message) from error
                 if bound is not None:
                     yield bound
                 if op.kind in _MOVING and position in (_MOVING[op.kind] or range(len(op.inputs))):

@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from snplan.cli import files, options, output
+from snplan.cli import arguments, files, options, output
 from snplan.cli.run import ModelFile, find_model
 
 if TYPE_CHECKING:
@@ -28,12 +28,15 @@ def codegen(
     quiet: options.Quiet = False,
 ) -> int:
     """Write a readable Python script that replays a plan on a GPU without snplan."""
+    if weights is None:
+        arguments.refuse_without("--weights", {"--model": model is not None})
     from snplan.plan.file import read_plan
     from snplan.plan.verify import ensure_verified
 
     plan = read_plan(path)
     ensure_verified(plan)
     script = files.writable(target or f"{Path(path).name.split('.')[0]}.replay.py", what="script", keep=[Path(path)])
+    files.distinct({"--output": script, "--weights": weights})
     arrays = None
     if weights is not None:
         source = find_model(plan.model, Path(path).parent, model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from snplan.errors import UsageError
@@ -39,6 +39,17 @@ def writable(path: str | Path, *, what: str, keep: Sequence[Path] = (), device: 
     if target.exists() and any(target.samefile(path) for path in keep):
         raise _refused(what, target, "it would replace a file that the command reads; choose another name")
     return target
+
+
+def distinct(outputs: Mapping[str, str | Path | None]) -> None:
+    """Raises UsageError (SNP-U013) where two options name one output file: the second would replace the first."""
+    taken: dict[Path, str] = {}
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        other = taken.setdefault(Path(path).resolve(), option)
+        if other != option:
+            raise UsageError("SNP-U013", f"{other} and {option} both name {path}; give each a file of its own")
 
 
 def folder(path: str, *, what: str) -> Path:

@@ -65,6 +65,7 @@ def inspect(
         arguments.refuse_together("--text", {name: value is not None for name, value in others.items()})
     if not what_if:
         arguments.refuse_without("--what-if", {"--more": more is not None, "--model": model is not None})
+    files.distinct(drawings)
     notes: list[str] = []
     asked = {
         "fits": arguments.size("--fits", fits, notes),

@@ -62,6 +62,8 @@ def run(
     """Run training steps by a plan: verify it, replay it, measure it."""
     arguments.at_least("--steps", steps, 1)
     arguments.at_least("--seed", seed, 0)
+    arguments.one_of("--backend", backend, ("numpy", "cuda"))
+    files.distinct({"--save-gradients": save_gradients, "--save-state": save_state, "--export": export})
     from snplan.plan.file import read_plan
     from snplan.plan.verify import ensure_verified
 

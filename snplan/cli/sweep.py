@@ -69,6 +69,7 @@ def sweep(
     arguments.at_least("--points", points, 1)
     sizes = _sizes(budgets, planning.notes) if budgets is not None else None
     source = files.existing(model, what="model")
+    files.distinct({"--csv": csv, "--svg": svg})
     wanted = _Wanted(
         source=source,
         budgets=sizes,

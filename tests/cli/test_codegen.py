@@ -59,3 +59,14 @@ def test_a_plan_that_does_not_verify(plan_file: Path) -> None:
     write_plan(small_plan(arena_bytes=512), plan_file)
     assert main(["codegen", str(plan_file), "-o", str(plan_file.parent / "r.py")]) == 6
     assert not (plan_file.parent / "r.py").exists()
+
+
+def test_a_model_without_weights_has_no_effect(plan_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["codegen", str(plan_file), "--model", "m.onnx"]) == 2
+    assert "--model would have no effect without --weights" in capsys.readouterr().err
+
+
+def test_script_and_weights_are_two_files(plan_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = str(plan_file.parent / "one")
+    assert main(["codegen", str(plan_file), "-o", one, "--weights", one]) == 2
+    assert "SNP-U013" in capsys.readouterr().err

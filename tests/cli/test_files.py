@@ -73,3 +73,11 @@ def test_sha256(tmp_path: Path) -> None:
     path = tmp_path / "data"
     path.write_bytes(b"abc" * 1000)
     assert files.sha256(path) == hashlib.sha256(b"abc" * 1000).hexdigest()
+
+
+def test_outputs_are_distinct(tmp_path: Path) -> None:
+    page, drawing = tmp_path / "a.html", str(tmp_path / "a.svg")
+    files.distinct({"--html": page, "--svg": drawing, "--trace": None})
+    with pytest.raises(UsageError, match="--html and --svg both name") as caught:
+        files.distinct({"--html": page, "--svg": f"{tmp_path}/x/../a.html"})
+    assert caught.value.code == "SNP-U013"

@@ -128,3 +128,9 @@ def test_wrong_usage(words: list[str], plan_file: Path, capsys: pytest.CaptureFi
     assert plan_file.read_bytes() == before
     assert main(["inspect", str(plan_file), "--svg", str(plan_file)]) == 2
     assert plan_file.read_bytes() == before
+
+
+def test_two_drawings_in_one_file_are_refused(plan_file: Path, tmp_path: Path) -> None:
+    one = str(tmp_path / "one")
+    assert main(["inspect", str(plan_file), "--html", one, "--svg", one]) == 2
+    assert not (tmp_path / "one").exists()

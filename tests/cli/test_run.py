@@ -90,7 +90,8 @@ def test_a_plan_cannot_name_a_file_elsewhere(name: str, folders: tuple[Path, Pat
     ("words", "code", "expected"),
     [
         ("--backend cuda", 7, "numpy"),
-        ("--backend tpu", 7, "numpy"),
+        ("--backend tpu", 2, "numpy"),
+        ("--save-state a.npz --save-gradients a.npz", 2, "both name a.npz"),
         ("--steps 0", 2, "--steps is 0"),
         ("--seed -1", 2, "--seed is -1"),
         ("--steps 1 --steps 2", 2, "--steps is given twice"),

@@ -152,6 +152,12 @@ def test_the_tightest_reader_counts() -> None:
     assert random_data(index_plan(d.plan()), seed=0).step(1)["ids"].max() == 8
 
 
+def test_an_attribute_that_is_missing_is_named() -> None:
+    with pytest.raises(RunError, match="attributes that gather cannot have") as caught:
+        random_data(_reader("gather", "scores ids"), seed=0).step(1)
+    assert caught.value.code == "SNP-R007"
+
+
 def test_narrow_integers_stay_in_their_type() -> None:
     d = Draft()
     d.source("ids", 500, role="input", dtype="int8")
