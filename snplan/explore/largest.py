@@ -226,6 +226,7 @@ class Search:
         message = f"not even size {trial.size}, the smallest, fits: {trial.reason}"
         details = {
             "budget_bytes": self.options.budget_bytes,
+            "reserve_bytes": self._reserve,
             "floor_bytes": trial.floor_bytes,
             "wanted_bytes": trial.needed_bytes,
         }

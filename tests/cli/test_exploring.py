@@ -175,6 +175,9 @@ def test_no_batch_fits(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = answer(capsys, "max-batch", "mlp.onnx", "--gpu-mem", "4K", "--reserve", 0, code=4)
     assert found["code"] == "SNP-P006"
     assert found["floor_bytes"] > 4096
+    assert main(["max-batch", str(model), "--gpu-mem", "4K", "--reserve", "2K"]) == 4
+    enough = found["floor_bytes"] + 2048
+    assert f"({enough:,} B) or more" in capsys.readouterr().err
 
 
 def test_a_batch_that_is_built_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
