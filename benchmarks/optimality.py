@@ -91,7 +91,8 @@ def passed(rows: list[Row]) -> bool:
 
 def table(rows: list[Row]) -> str:
     """The rows as text, with the mean excess below."""
-    lines = [f"{'step':14} {'ops':>4} {'budgets':>8} {'CP-SAT optimal':>15} {'met':>12} {'planner excess':>15} {'s':>6}"]
+    names = ("step", "ops", "budgets", "CP-SAT optimal", "planner met", "planner excess", "s")
+    lines = ["{:14} {:>4} {:>8} {:>15} {:>12} {:>15} {:>6}".format(*names)]
     for row in rows:
         lines.append(
             f"{row.name:14} {row.ops:4} {row.budgets:8} {row.proved:15} {row.met:12} {row.excess:14.1%} {row.seconds:6}"
