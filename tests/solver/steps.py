@@ -22,9 +22,14 @@ GRANULE = 512
 
 def slow_link() -> Device:
     """A device whose copies take about as long as the ops of these steps."""
-    rates = {"h2d_bytes_per_s": 10**9, "d2h_bytes_per_s": 10**9}
-    both = {"h2d_both_bytes_per_s": 8 * 10**8, "d2h_both_bytes_per_s": 8 * 10**8}
-    return replace(load_device("h200"), **rates, **both, copy_latency_us=1)
+    return replace(
+        load_device("h200"),
+        h2d_bytes_per_s=10**9,
+        d2h_bytes_per_s=10**9,
+        h2d_both_bytes_per_s=8 * 10**8,
+        d2h_both_bytes_per_s=8 * 10**8,
+        copy_latency_us=1,
+    )
 
 
 def step_of(forward: Forward, seed: int) -> IndexedStep:
@@ -41,7 +46,7 @@ def _scaled(writer: GraphWriter) -> str:
 
 
 def _averaged(writer: GraphWriter, output: str) -> Forward:
-    return writer.forward(writer.op("reduce_mean", (output,), axes=(0, 1), keepdims=False)[0])
+    return writer.forward(writer.op("reduce_mean", (output,), axes=[0, 1], keepdims=False)[0])
 
 
 def chain(length: int) -> Forward:

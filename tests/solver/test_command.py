@@ -24,7 +24,8 @@ def tight(model: Path, snplan: Snplan) -> int:
     """A budget a third of the way from the floor to keep-all."""
     report = compiled(snplan, model, model.with_name("all.json"), 8 << 30)
     floor: int = report["floor_bytes"]
-    return floor + (report["keep_all_bytes"] - floor) // 3
+    keep_all: int = report["keep_all_bytes"]
+    return floor + (keep_all - floor) // 3
 
 
 def compiled(snplan: Snplan, model: Path, plan: Path, budget: int, *more: object) -> dict[str, Any]:
