@@ -67,6 +67,17 @@ class Residency:
         self.engine = list(self.ceiling)
         self.live = self._initial_live()
         self._change: Live | None = None
+        self._send_outlived_home()
+
+    def _send_outlived_home(self) -> None:
+        """Persistent tensors whose old value outlives its update (a recompute reads it) start and end in host memory.
+
+        Their update cannot go in place, so on the device the new value would end where the next step does not look.
+        """
+        for source, last in dict.fromkeys(self.partner.values()):
+            birth = self.schedule.values[last].birth
+            if source != last and birth >= 0 and (last, source) not in self.joins[birth]:
+                self.send_home_to_host(source)
 
     def _initial_live(self) -> Live:
         """Live bytes of each position with every gap kept."""
