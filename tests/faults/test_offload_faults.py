@@ -290,9 +290,6 @@ def small_pieces(count: int) -> IndexedStep:
     return indexed_of(lines, granules=dict.fromkeys(["x", *names], 8), sources={"x": Role.INPUT}, outputs=(grad,))
 
 
-@pytest.mark.xfail(
-    strict=False, reason="the search starts from what the link can move, and leaves a copy's latency out of that"
-)
 def test_small_tensors_are_computed_again_rather_than_copied_one_by_one() -> None:
     """A copy's latency is five times what it takes to compute 4 KiB again: no plan is slower for having a link."""
     count = 200
