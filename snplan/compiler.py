@@ -129,7 +129,8 @@ class Prepared:
         """The same with every op on its own, as the systems whose rules strategies follow have them."""
         if not self.options.fuse:
             return self
-        return _prepared(self.model, self.forward, replace(self.options, fuse=False), _Clock(lambda what, share: None))
+        silent = _Clock(lambda what, share: None)
+        return _prepared(self.model, self.forward, self.device, replace(self.options, fuse=False), silent)
 
     def reserve(self, options: CompileOptions) -> int:
         """Bytes of the budget that the plan leaves to the CUDA context and library handles."""
@@ -158,14 +159,13 @@ def prepare(
 ) -> Prepared:
     """The model's step with costs; budgets and strategies in `options` play no part. Raises UsageError, ModelError."""
     clock = _Clock(progress)
-    _device(options)  # a wrong one is refused before the work begins
+    device = _device(options)  # a wrong one is refused before the work begins
     with clock.timed("import"):
         model, forward = _imported(source, options)
-    return _prepared(model, forward, options, clock)
+    return _prepared(model, forward, device, options, clock)
 
 
-def _prepared(model: ModelRef, forward: Forward, options: CompileOptions, clock: _Clock) -> Prepared:
-    device = _device(options)
+def _prepared(model: ModelRef, forward: Forward, device: Device, options: CompileOptions, clock: _Clock) -> Prepared:
     with clock.timed("differentiate"):
         step = _step(forward, options)
     with clock.timed("fuse"):

@@ -44,11 +44,6 @@ def estimate(layout: Layout, device: Device) -> Estimate:
     )
 
 
-def estimate_us(layout: Layout, device: Device) -> int:
-    """Microseconds that the step takes, about."""
-    return estimate(layout, device).step_us
-
-
 def _encode(layout: Layout) -> tuple[Work, list[int], dict[int, int], dict[int, int]]:
     """The layout as work; the actions of positions, of offloads by value and of prefetches by buffer."""
     residency = layout.residency

@@ -69,7 +69,7 @@ def relieved(draft: Draft, sketch: Sketch, costs: Costs) -> list[Draft]:
     dropper = Dropper(sketch.layout.residency.schedule.step, dropped=draft.dropped)
     found: dict[Draft, None] = {}
     for stall in stalls(sketch):
-        shortage = stall.us * costs.device.d2h_bytes_per_s // 10**6
+        shortage = costs.sent_bytes(stall.us)
         for pinch in dict.fromkeys((stall.pinch, stall.position)):
             found.update(dict.fromkeys(_smaller_engine(draft, sketch, pinch)))
             for part in (1, 4):

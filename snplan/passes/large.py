@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from snplan.analysis.index import IndexedStep
 from snplan.analysis.schedule import Schedule, build_schedule, saved_tensors
 from snplan.passes.realise import Candidate, Costs, Sketch, finish, isolated, place, sketch
-from snplan.passes.recompute import bottlenecks, drop_order
-from snplan.passes.slots import slot_bytes
+from snplan.passes.recompute import bottlenecks, drop_order, drops_that_free
+from snplan.passes.slots import host_excess
 
 LARGE_STEP = 10_000  # ops; larger steps are planned here
 TARGETS = (0.985, 0.95, 0.88, 0.75)  # parts of the budget that live bytes may fill
@@ -60,41 +60,23 @@ class LargeStep:
         best: Sketch | None = None
         rank = (0, 0)
         for schedule in self._schedules(target):
-            if best is not None and (interrupted() or (rank[0] == 0 and self._least_us(schedule) >= rank[1])):
+            if best is not None and (interrupted() or (rank[0] == 0 and schedule.least_us() >= rank[1])):
                 continue
             found = sketch(schedule, target, self.costs)
             if found is None:
                 continue
-            now = (self._host_excess(found), found.step_us)
+            now = (max(0, host_excess(found.layout, self.host_limit)), found.step_us)
             if best is None or now < rank:
                 best, rank = found, now
         return best
-
-    def _least_us(self, schedule: Schedule) -> int:
-        return sum(self.step.cost) + schedule.recompute_us()
-
-    def _host_excess(self, found: Sketch) -> int:
-        return 0 if self.host_limit is None else max(0, slot_bytes(found.layout) - self.host_limit)
 
     def _schedules(self, target: int) -> Iterator[Schedule]:
         """Schedules of drafts: for each stride what the link leaves to recompute, then all but the checkpoints."""
         saved = frozenset(saved_tensors(self.step))
         narrow = bottlenecks(self.step)
+        moved = self.costs.sent_forward(self.step, self.host_limit)
         for stride in STRIDES:
             drops = drop_order(self.step, int(self.budget * SEGMENT), frozenset(narrow[::stride]))
-            some = self._guess(drops, self.peak - target - self._moved())
+            some = drops_that_free(self.step, drops, self.peak - target - moved)
             for count in dict.fromkeys((some, len(drops))):
                 yield build_schedule(self.step, saved - frozenset(drops[:count]) if count else None)
-
-    def _moved(self) -> int:
-        """Bytes that the link moves to the host during the forward pass."""
-        moved = self.costs.device.d2h_bytes_per_s * sum(self.step.cost[: self.step.backward]) // 10**6
-        return moved if self.host_limit is None else min(moved, self.host_limit)
-
-    def _guess(self, drops: list[int], excess: int) -> int:
-        """How many drops free `excess` bytes."""
-        for count, tensor in enumerate(drops):
-            if excess <= 0:
-                return count
-            excess -= self.step.size[tensor]
-        return len(drops)

@@ -49,6 +49,15 @@ class Costs:
         """Microseconds of one execution of `op` with an engine (None: it has no choice)."""
         return self.op_us[op] if engine is None else self.engine_us[op, engine]
 
+    def sent_bytes(self, us: int) -> int:
+        """Bytes that the link moves to the host in `us` microseconds, while nothing comes back."""
+        return self.device.d2h_bytes_per_s * us // 10**6
+
+    def sent_forward(self, step: IndexedStep, host_limit: int | None) -> int:
+        """Bytes that the link moves to the host during the forward pass, as far as there is room for them."""
+        moved = self.sent_bytes(sum(step.cost[: step.backward]))
+        return moved if host_limit is None else min(moved, host_limit)
+
     def copy_us(self, size: int) -> int:
         """Microseconds of a copy of `size` bytes while the other direction runs as well."""
         rate = min(self.device.h2d_both_bytes_per_s, self.device.d2h_both_bytes_per_s)

@@ -8,7 +8,7 @@ that checkpoints remain: without it the last drops would recompute the whole for
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 
 from snplan.analysis.index import IndexedStep
 from snplan.analysis.schedule import needed_at_end, saved_tensors
@@ -105,6 +105,15 @@ class Dropper:
             self.segments.union(self.step.producer[tensor], op)
         self.again.update(ops)
         self.kept.discard(tensor)
+
+
+def drops_that_free(step: IndexedStep, drops: Sequence[int], excess: int) -> int:
+    """How many of `drops`, in their order, free `excess` bytes (all of them where they free less)."""
+    for count, tensor in enumerate(drops):
+        if excess <= 0:
+            return count
+        excess -= step.size[tensor]
+    return len(drops)
 
 
 def drop_order(

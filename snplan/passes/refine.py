@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from snplan.analysis.residency import Residency
+from snplan.passes.evict import positions_of_ops
 from snplan.passes.layout import make_layout
 from snplan.passes.realise import Candidate, Costs, finish, place
 from snplan.solver.refine import Outcome, refine
@@ -56,9 +57,8 @@ class Realiser:
     def _fitted(self, decisions: Decisions) -> Residency | None:
         """The residency of `decisions`, with the smallest workspaces; positions over the budget are isolated."""
         residency = residency_of(self.space, decisions)
-        for position, op in enumerate(residency.schedule.runs):
-            if residency.schedule.first[position] and self.space.step.engines[op]:
-                residency.set_engine(op, 0, [p for p, o in enumerate(residency.schedule.runs) if o == op])
+        for op, positions in positions_of_ops(residency).items():
+            residency.set_engine(op, 0, positions)
         over = np.flatnonzero(residency.live > self.budget)
         if over.size:
             residency.isolate(over.tolist())

@@ -19,7 +19,7 @@ from snplan.analysis.schedule import build_schedule
 from snplan.passes.improve import Draft
 from snplan.passes.large import LARGE_STEP, LargeStep
 from snplan.passes.realise import Candidate, Costs, isolated, keep_all, lowered, realise
-from snplan.passes.recompute import bottlenecks, drop_order, worth_moving
+from snplan.passes.recompute import bottlenecks, drop_order, drops_that_free, worth_moving
 from snplan.passes.trials import Trials
 
 # What the link can move in the forward pass, in parts of which it is left the tensors that are dearest to recompute,
@@ -115,7 +115,7 @@ class Search:
         families = len(LINK_FAMILIES) + len(CHECKPOINT_FAMILIES)
         for number, (drops, moved) in enumerate(self._families()):
             self.progress("planning", number / (families + 2))
-            found.append(trials.best_prefix(drops, self._guess(drops, excess - moved)))
+            found.append(trials.best_prefix(drops, drops_that_free(self.step, drops, excess - moved)))
             if trials.is_over():
                 break
         self.progress("planning", families / (families + 2))
@@ -123,23 +123,13 @@ class Search:
 
     def _families(self) -> Iterator[tuple[list[int], int]]:
         """Orders of drops, and the bytes that need not be dropped because the link moves them."""
-        moved = self.costs.device.d2h_bytes_per_s * sum(self.step.cost[: self.step.backward]) // 10**6
-        if self.host_limit is not None:
-            moved = min(moved, self.host_limit)
+        moved = self.costs.sent_forward(self.step, self.host_limit)
         for part, segment in LINK_FAMILIES:
             kept = worth_moving(self.step, part * self.costs.device.d2h_bytes_per_s / 10**6)
             yield drop_order(self.step, None if segment is None else int(self.budget * segment), kept), moved
         narrow = bottlenecks(self.step)
         for stride, segment in CHECKPOINT_FAMILIES:
             yield drop_order(self.step, int(self.budget * segment), frozenset(narrow[::stride])), moved
-
-    def _guess(self, drops: list[int], excess: int) -> int:
-        """How many drops free `excess` bytes."""
-        for count, tensor in enumerate(drops):
-            if excess <= 0:
-                return count
-            excess -= self.step.size[tensor]
-        return len(drops)
 
     def _lower(self, trials: Trials, everything: Candidate, target: int) -> bool:
         """Plan for a lower target, from the best drafts of `trials` and new ones; false where none beats the best."""

@@ -97,6 +97,11 @@ def slot_bytes(layout: Layout) -> int:
     return max(accumulate(change), default=0)
 
 
+def host_excess(layout: Layout, limit: int | None) -> int:
+    """Bytes of pinned host memory that the layout needs above `limit` (None: there is none), negative where it fits."""
+    return 0 if limit is None else slot_bytes(layout) - limit
+
+
 def _spans(layout: Layout) -> tuple[dict[int, Span], dict[int, int]]:
     """(start, stop, bytes) of each slot by the value that it is named after, and that name for each value."""
     spans: dict[int, Span] = {}

@@ -12,7 +12,7 @@ from snplan.analysis.index import IndexedStep
 from snplan.analysis.schedule import Schedule, build_schedule, saved_tensors
 from snplan.passes.improve import Draft, lightened, relieved, taken_back
 from snplan.passes.realise import Costs, Sketch, sketch
-from snplan.passes.slots import slot_bytes
+from snplan.passes.slots import host_excess
 
 NO_PLAN = 1 << 62
 TOO_MUCH_HOST = 1 << 61
@@ -61,7 +61,7 @@ class Trials:
 
     def _estimate(self, draft: Draft) -> int:
         schedule = self.schedule(draft)
-        least = sum(self.step.cost) + schedule.recompute_us()
+        least = schedule.least_us()
         shortest = min(self.times.values(), default=NO_PLAN)
         if least >= shortest or (self.times and self.is_over()):
             return max(least, shortest + 1)
@@ -69,11 +69,8 @@ class Trials:
         if found is None:
             return NO_PLAN
         self.work += schedule.end + 4 * len(found.layout.prefetches)
-        excess = self._host_excess(found)
+        excess = host_excess(found.layout, self.host_limit)
         return TOO_MUCH_HOST + excess if excess > 0 else found.step_us
-
-    def _host_excess(self, found: Sketch) -> int:
-        return 0 if self.host_limit is None else slot_bytes(found.layout) - self.host_limit
 
     def ranked(self) -> list[Draft]:
         """All drafts, fastest first."""
@@ -99,7 +96,7 @@ class Trials:
             now = self.sketch(draft)
             if now is None:
                 break
-            excess = self._host_excess(now)
+            excess = host_excess(now.layout, self.host_limit)
             near = [*relieved(draft, now, self.costs), *lightened(draft, now, max(excess, self._stalled(now)))]
             below = self.times[draft] - now.step_us // LEAST_GAIN
             better = self._fastest(near, below)
@@ -114,7 +111,7 @@ class Trials:
         """Bytes that the link moves to the host while ops wait."""
         times = found.estimate
         idle = times.step_us - sum(end - start for start, end in zip(times.start, times.end, strict=True))
-        return idle * self.costs.device.d2h_bytes_per_s // 10**6
+        return self.costs.sent_bytes(idle)
 
     def _fastest(self, drafts: Sequence[Draft], below: int) -> Draft | None:
         """The fastest of `drafts`, where one takes less than `below` microseconds."""

@@ -17,7 +17,7 @@ from typing import Any
 from ortools.sat.python import cp_model
 
 from snplan.analysis.schedule import build_schedule
-from snplan.solver.space import Decisions, Saved, Space, SpaceGap
+from snplan.solver.space import Decisions, Saved, Space, SpaceGap, upcoming
 
 PAIRS_UP_TO = 48  # positions: with more, copies back are bounded for the end of the step alone
 
@@ -259,14 +259,14 @@ class _Builder:
         back: list[tuple[int, Term, int]] = []
         for number, gap in enumerate(space.gaps):
             chosen: Term = self.evict.get(number, int(number in self.frame.current.evicted))
-            size = space.step.step.graph.tensors[space.step.names[gap.tensor]].bytes
+            size = space.bytes_of(gap.tensor)
             if gap.back:
                 back.append((space.back_us(gap.tensor), chosen, size))
             if gap.out:
                 out.setdefault(gap.tensor, []).append(chosen)
         copies = []
         for tensor, chosen in out.items():
-            size = space.step.step.graph.tensors[space.step.names[tensor]].bytes
+            size = space.bytes_of(tensor)
             copies.append((space.out_us(tensor), self._any(chosen), size))
         return copies, back
 
@@ -293,12 +293,9 @@ def _fixed_needs(space: Space, frame: Frame) -> dict[int, int]:
         return {}
     schedule = build_schedule(space.step, frozenset(s.tensor for s in space.saved) - dropped)
     found: dict[int, int] = {}
-    upcoming = space.end
-    for position in range(schedule.end - 1, -1, -1):
-        if schedule.first[position]:
-            upcoming = schedule.runs[position]
-        else:
-            found[schedule.runs[position]] = upcoming
+    for position, op in enumerate(upcoming(schedule, space.end)):
+        if not schedule.first[position]:
+            found.setdefault(schedule.runs[position], op)
     return found
 
 

@@ -76,13 +76,17 @@ class Space:
         """The number of ops."""
         return len(self.step.ops)
 
+    def bytes_of(self, tensor: int) -> int:
+        """Exact bytes of `tensor`: what a copy moves."""
+        return self.step.step.graph.tensors[self.step.names[tensor]].bytes
+
     def out_us(self, tensor: int) -> int:
         """Least microseconds of a copy of `tensor` to the host."""
-        return _copy_us(self.step.step.graph.tensors[self.step.names[tensor]].bytes, self.device.d2h_bytes_per_s)
+        return _copy_us(self.bytes_of(tensor), self.device.d2h_bytes_per_s)
 
     def back_us(self, tensor: int) -> int:
         """Least microseconds of a copy of `tensor` from the host."""
-        return _copy_us(self.step.step.graph.tensors[self.step.names[tensor]].bytes, self.device.h2d_bytes_per_s)
+        return _copy_us(self.bytes_of(tensor), self.device.h2d_bytes_per_s)
 
     def closed(self, evicted: Iterable[int], dropped: frozenset[int]) -> frozenset[int]:
         """`evicted` with the gaps they need, without the gaps that `dropped` tensors do not have."""
@@ -206,12 +210,20 @@ def residency_of(space: Space, decisions: Decisions) -> Residency:
 def _base_times(schedule: Schedule, end: int) -> dict[int, int]:
     """Twice the op index of each first run; recomputes come just before the next one; -1 and the end as they are."""
     base = {SOURCE_BIRTH: 2 * SOURCE_BIRTH, schedule.end: 2 * end}
-    upcoming = 2 * end
+    for position, op in enumerate(upcoming(schedule, end)):
+        base[position] = 2 * op if schedule.first[position] else 2 * op - 1
+    return base
+
+
+def upcoming(schedule: Schedule, end: int) -> list[int]:
+    """The op of the first run at each position or, at recomputes, of the next one after it (`end` after the last)."""
+    found = [end] * schedule.end
+    op = end
     for position in range(schedule.end - 1, -1, -1):
         if schedule.first[position]:
-            upcoming = 2 * schedule.runs[position]
-        base[position] = upcoming if schedule.first[position] else upcoming - 1
-    return base
+            op = schedule.runs[position]
+        found[position] = op
+    return found
 
 
 def decisions_of(space: Space, residency: Residency) -> Decisions:
