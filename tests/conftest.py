@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -33,6 +34,7 @@ class Finished:
 
 
 Snplan = Callable[..., Finished]
+Judge = Callable[..., tuple[list[Any], dict[str, Any]]]
 
 
 def run_snplan(
@@ -71,3 +73,15 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no folder of shared test data at {folder} (SNPLAN_SHARED)")
     return folder
+
+
+@pytest.fixture(scope="session")
+def judge(shared: Path) -> Judge:
+    """The outside checker: findings and facts of a plan, given as JSON, within a budget."""
+    spec = importlib.util.spec_from_file_location("judge", shared / "accept" / "judge.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: Judge = module.judge
+    return found

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 from property.graphs import GraphWriter
 
 from snplan.analysis.index import IndexedStep, index_step
 from snplan.ir import DType, Forward, Graph, Op, Phase, Role, Spec, Step, Tensor
+from snplan.plan.model import StepPlan
 
+MIB = 1 << 20
 SPEC = Spec(DType.FLOAT32, (16, 32))
 
 
@@ -94,3 +98,33 @@ def training_chain() -> IndexedStep:
         sources={"x": Role.INPUT},
         outputs=("dx",),
     )
+
+
+def tall(layers: int, us: int = 100) -> IndexedStep:
+    """A chain of layers that each save 1 MiB; every op takes `us` microseconds, copies of a layer about 30."""
+    forward = [Line(name=f"f{i}", reads=(f"t{i}" if i else "x",), writes=(f"t{i + 1}",), us=us) for i in range(layers)]
+    backward = [
+        Line(
+            name=f"g{i}",
+            reads=(f"t{i}", f"d{i}") if i < layers else (f"t{i}",),
+            writes=(f"d{i - 1}",),
+            phase=Phase.BACKWARD,
+            us=us,
+        )
+        for i in range(layers, 0, -1)
+    ]
+    sizes = {name: MIB // 512 for i in range(layers + 1) for name in (f"t{i}", f"d{i}")}
+    return indexed_of([*forward, *backward], granules=sizes, sources={"x": Role.INPUT}, outputs=("d0",))
+
+
+def random_weights(plan: StepPlan) -> dict[str, np.ndarray[Any, Any]]:
+    """Random values of everything that persists."""
+    rng = np.random.default_rng(3)
+    stored = {entry.tensor for entry in plan.persistent}
+    return {
+        t.name: (rng.normal(size=t.shape) * 0.3 + (1.0 if t.name.endswith((".scale", ".var")) else 0.0)).astype(
+            np.float32
+        )
+        for t in plan.tensors
+        if t.name in stored and t.role != "optimizer"
+    }

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import pytest
+
+from snplan.cli import main
 from snplan.plan.model import (
     FORMAT,
     Alloc,
@@ -118,3 +122,12 @@ def _actions() -> list[Any]:
         Run(op="sgd_update w:next", reads=[("w", 1), ("w:grad", 2)], writes=[("w:next", 1)], after=[]),
         Free(buffer=2),
     ]
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> dict[str, Any]:
+    """The one JSON object of a command, which ends with `code`."""
+    capsys.readouterr()
+    assert main([*map(str, words), "--json"]) == code
+    found = json.loads(capsys.readouterr().out)
+    assert isinstance(found, dict)
+    return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import signal
 import xml.etree.ElementTree as ET
@@ -11,31 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli.plans import answer
 
 import snplan.compiler
 import snplan.explore.compare
 import snplan.explore.sweep
-from snplan import models
 from snplan.cli import main, options
 from snplan.errors import InfeasibleError
-
-
-@pytest.fixture
-def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small MLP in the current folder."""
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "mlp.onnx"
-    models.save(models.build("mlp", batch=8, widths=(64, 128, 64, 10)), path)
-    return path
-
-
-def answer(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> dict[str, Any]:
-    """The one JSON object of a command, which ends with `code`."""
-    capsys.readouterr()
-    assert main([*map(str, words), "--json"]) == code
-    found = json.loads(capsys.readouterr().out)
-    assert isinstance(found, dict)
-    return found
 
 
 def rows(path: Path) -> list[dict[str, str]]:

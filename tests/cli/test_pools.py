@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli.plans import answer
 
-from snplan import models
-from snplan.cli import main
 from snplan.plan.file import read_plan
-
-
-@pytest.fixture
-def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small MLP in the current folder."""
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "mlp.onnx"
-    models.save(models.build("mlp", batch=8, widths=(64, 128, 64, 10)), path)
-    return path
-
-
-def answer(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> dict[str, Any]:
-    """The one JSON object of a command, which ends with `code`."""
-    capsys.readouterr()
-    assert main([*map(str, words), "--json"]) == code
-    found = json.loads(capsys.readouterr().out)
-    assert isinstance(found, dict)
-    return found
 
 
 def at_the_floor(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> dict[str, Any]:

@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from tests_support import Line, indexed_of
+from tests_support import MIB, tall
 
 from snplan.analysis.floor import floor
 from snplan.analysis.index import IndexedStep
 from snplan.cost.device import load_device
-from snplan.ir import Phase, Role
 from snplan.passes import search as searching
 from snplan.passes.large import LargeStep
 from snplan.passes.realise import Candidate, step_costs
 from snplan.passes.search import Search, keep_all_candidate
 
-MIB = 1 << 20
 LAYERS = 24
-
-
-def chain(us: int) -> IndexedStep:
-    """Layers that each save 1 MiB, and whose backward ops read it; every op takes `us`, a copy of 1 MiB about 30 us."""
-    forward = [Line(name=f"f{i}", reads=(f"t{i}" if i else "x",), writes=(f"t{i + 1}",), us=us) for i in range(LAYERS)]
-    backward = [
-        Line(
-            name=f"g{i}",
-            reads=(f"t{i}", f"d{i}") if i < LAYERS else (f"t{i}",),
-            writes=(f"d{i - 1}",),
-            phase=Phase.BACKWARD,
-            us=us,
-        )
-        for i in range(LAYERS, 0, -1)
-    ]
-    sizes = {name: MIB // 512 for i in range(LAYERS + 1) for name in (f"t{i}", f"d{i}")}
-    return indexed_of([*forward, *backward], granules=sizes, sources={"x": Role.INPUT}, outputs=("d0",))
 
 
 def planned(step: IndexedStep, budget: int, host_limit: int | None = None) -> Candidate | None:
@@ -46,7 +27,7 @@ def planned(step: IndexedStep, budget: int, host_limit: int | None = None) -> Ca
 
 @pytest.mark.parametrize("us", [5, 100])
 def test_every_budget_from_the_floor_up_is_met(us: int) -> None:
-    step = chain(us)
+    step = tall(LAYERS, us)
     for budget in range(floor(step).bytes, (LAYERS + 3) * MIB, MIB):
         found = planned(step, budget)
         assert found is not None
@@ -55,27 +36,27 @@ def test_every_budget_from_the_floor_up_is_met(us: int) -> None:
 
 
 def test_what_a_fast_link_moves_is_not_recomputed() -> None:
-    found = planned(chain(1000), 12 * MIB)
+    found = planned(tall(LAYERS, 1000), 12 * MIB)
     assert found is not None
     assert found.schedule.recompute_us() == 0
     assert found.layout.offloads
 
 
 def test_what_a_slow_link_cannot_move_is_recomputed() -> None:
-    found = planned(chain(5), 12 * MIB)
+    found = planned(tall(LAYERS, 5), 12 * MIB)
     assert found is not None
     assert found.schedule.recompute_us() > 0
 
 
 def test_without_host_memory_everything_is_recomputed() -> None:
-    found = planned(chain(1000), 16 * MIB, host_limit=0)
+    found = planned(tall(LAYERS, 1000), 16 * MIB, host_limit=0)
     assert found is not None
     assert found.body.host_arena_bytes == 0
     assert found.schedule.recompute_us() > 0
 
 
 def test_the_search_plans_steps_above_the_size_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    step = chain(100)
+    step = tall(LAYERS, 100)
     costs = step_costs(step, load_device("h200"))
     monkeypatch.setattr(searching, "LARGE_STEP", 10)
     found = Search(step=step, costs=costs, budget=8 * MIB, floor=floor(step)).run(keep_all_candidate(step, costs))
@@ -84,7 +65,7 @@ def test_the_search_plans_steps_above_the_size_so(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_fits_is_kept_without_actions_being_made() -> None:
-    step = chain(100)
+    step = tall(LAYERS, 100)
     costs = step_costs(step, load_device("h200"))
     everything = keep_all_candidate(step, costs)
     assert everything.step_us == sum(step.cost)

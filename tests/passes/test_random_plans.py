@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
-from typing import Any
 
-import numpy as np
-import pytest
+from conftest import Judge
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from property.graphs import forwards
+from tests_support import random_weights
 
 from snplan.analysis.floor import floor
 from snplan.analysis.index import IndexedStep, index_step
@@ -32,7 +27,6 @@ from snplan.runtime.numpy.streams import Delays
 from snplan.runtime.run import run_plan
 from snplan.training import attach_loss, build_step, fuse_step, make_optimizer
 
-Judge = Callable[[dict[str, Any], int], tuple[list[Any], dict[str, Any]]]
 DEVICE = load_device("h200")
 RELAXED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -63,31 +57,6 @@ def planned(step: IndexedStep, share: float) -> StepPlan:
     )
 
 
-def weights_of(plan: StepPlan) -> dict[str, np.ndarray[Any, Any]]:
-    """Random values of everything that persists."""
-    rng = np.random.default_rng(3)
-    stored = {entry.tensor for entry in plan.persistent}
-    return {
-        t.name: (rng.normal(size=t.shape) * 0.3 + (1.0 if t.name.endswith((".scale", ".var")) else 0.0)).astype(
-            np.float32
-        )
-        for t in plan.tensors
-        if t.name in stored and t.role != "optimizer"
-    }
-
-
-@pytest.fixture(scope="session")
-def judge(shared: Path) -> Judge:
-    """The outside checker of plans."""
-    spec = importlib.util.spec_from_file_location("judge", shared / "accept" / "judge.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module: ModuleType = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    found: Judge = module.judge
-    return found
-
-
 @given(
     forward=forwards(),
     share=st.sampled_from((0.0, 0.02, 0.1, 0.3, 0.5, 0.8, 1.0)),
@@ -101,7 +70,7 @@ def test_plans_are_sound_and_replay_bit_for_bit(
     plan = planned(indexed(forward, optimizer, fuse=fuse), share)
     assert verify(plan) == []
     assert judge(json.loads(encode_plan(plan)), plan.budget_bytes)[0] == []
-    report = run_plan(plan, weights_of(plan), steps=2, seed=1, check=True)
+    report = run_plan(plan, random_weights(plan), steps=2, seed=1, check=True)
     assert report.checked
     assert report.peak_bytes <= plan.arena_bytes
 
@@ -111,7 +80,7 @@ def test_plans_are_sound_and_replay_bit_for_bit(
 def test_poison_and_delays_change_no_bit(forward: Forward, share: float) -> None:
     plan = planned(indexed(forward), share)
     backend = NumpyBackend(debug=True, delays=Delays(seed=4, seconds=0.0005))
-    assert run_plan(plan, weights_of(plan), steps=2, seed=1, check=True, backend=backend).checked
+    assert run_plan(plan, random_weights(plan), steps=2, seed=1, check=True, backend=backend).checked
 
 
 @given(forward=forwards())

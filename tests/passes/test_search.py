@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests_support import Line, indexed_of
+from tests_support import MIB, tall
 
 from snplan import models
 from snplan.analysis.floor import floor
@@ -16,33 +16,12 @@ from snplan.analysis.schedule import build_schedule
 from snplan.compiler import CompileOptions, Prepared, plan_prepared, prepare
 from snplan.cost.device import load_device
 from snplan.frontend import load_model
-from snplan.ir import Phase, Role
 from snplan.passes.evict import fit
 from snplan.passes.improve import Draft, lightened, relieved, stalls, taken_back
 from snplan.passes.realise import Costs, sketch, step_costs
 from snplan.passes.search import Search, keep_all_candidate
 from snplan.passes.slots import slot_bytes
 from snplan.passes.trials import Trials
-
-MIB = 1 << 20
-GRANULES = MIB // 512
-
-
-def tall(layers: int, us: int = 100) -> IndexedStep:
-    """A chain of layers that each save 1 MiB; every op takes `us` microseconds, copies of a layer about 30."""
-    forward = [Line(name=f"f{i}", reads=(f"t{i}" if i else "x",), writes=(f"t{i + 1}",), us=us) for i in range(layers)]
-    backward = [
-        Line(
-            name=f"g{i}",
-            reads=(f"t{i}", f"d{i}") if i < layers else (f"t{i}",),
-            writes=(f"d{i - 1}",),
-            phase=Phase.BACKWARD,
-            us=us,
-        )
-        for i in range(layers, 0, -1)
-    ]
-    sizes = {name: GRANULES for i in range(layers + 1) for name in (f"t{i}", f"d{i}")}
-    return indexed_of([*forward, *backward], granules=sizes, sources={"x": Role.INPUT}, outputs=("d0",))
 
 
 def costs_of(step: IndexedStep) -> Costs:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import random
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Judge as OutsideJudge
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from property.edits import Raw, edits, plan_of, raw
@@ -23,17 +22,12 @@ Judge = Callable[[Raw], list[tuple[str, Any, str]]]
 
 
 @pytest.fixture(scope="module")
-def judge(shared: Path) -> Judge:
+def judge(judge: OutsideJudge) -> Judge:
     """Findings of the shared folder's checker, which shares no code with this project; a crash is a finding."""
-    spec = importlib.util.spec_from_file_location("judge", shared / "accept" / "judge.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
 
     def findings(data: Raw) -> list[tuple[str, Any, str]]:
         try:
-            found: list[tuple[str, Any, str]] = module.judge(data)[0]
+            found: list[tuple[str, Any, str]] = judge(data)[0]
         except (KeyError, IndexError, ValueError, TypeError) as error:
             return [("F", "plan", repr(error))]
         return found

@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from property.graphs import forwards
+from tests_support import random_weights
 
 from snplan.analysis.floor import floor
 from snplan.analysis.index import IndexedStep, index_step
@@ -72,19 +72,6 @@ def planned(step: IndexedStep, spec: str, share: float) -> StepPlan | Infeasible
     )
 
 
-def weights_of(plan: StepPlan) -> dict[str, np.ndarray[Any, Any]]:
-    """Random values of everything that persists."""
-    rng = np.random.default_rng(3)
-    stored = {entry.tensor for entry in plan.persistent}
-    return {
-        t.name: (rng.normal(size=t.shape) * 0.3 + (1.0 if t.name.endswith((".scale", ".var")) else 0.0)).astype(
-            np.float32
-        )
-        for t in plan.tensors
-        if t.name in stored and t.role != "optimizer"
-    }
-
-
 @pytest.mark.parametrize("spec", SPECS)
 @given(forward=forwards(), share=st.sampled_from(SHARES), optimizer=st.sampled_from(("sgd", "adam", "none")))
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -99,7 +86,7 @@ def test_plans_are_sound_and_replay_bit_for_bit(
     assert plan.arena_bytes <= plan.budget_bytes
     assert verify(plan) == []
     assert judge(json.loads(encode_plan(plan)), plan.budget_bytes)[0] == []
-    assert run_plan(plan, weights_of(plan), steps=2, seed=1, check=True).checked
+    assert run_plan(plan, random_weights(plan), steps=2, seed=1, check=True).checked
 
 
 @pytest.mark.parametrize("spec", ["tensorflow", "vdnn-all", "superneurons", "superneurons:-cache"])
@@ -109,4 +96,4 @@ def test_poison_and_delays_change_no_bit(spec: str, forward: Forward, share: flo
     plan = planned(indexed(forward), spec, share)
     if isinstance(plan, StepPlan):
         backend = NumpyBackend(debug=True, delays=Delays(seed=4, seconds=0.0005))
-        assert run_plan(plan, weights_of(plan), steps=2, seed=1, check=True, backend=backend).checked
+        assert run_plan(plan, random_weights(plan), steps=2, seed=1, check=True, backend=backend).checked
