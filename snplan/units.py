@@ -8,6 +8,7 @@ from fractions import Fraction
 from snplan.errors import UsageError
 
 GRANULE = 512
+GIB = 1 << 30
 
 _BINARY = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}

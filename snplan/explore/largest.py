@@ -135,13 +135,7 @@ class Search:
 
     def _bisect(self, low: int, high: int) -> int:
         """The largest count whose plan fits, between one that does (0 for none) and one that does not."""
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._planned(middle).fits:
-                low = middle
-            else:
-                high = middle
-        return low
+        return bisect(lambda count: bool(self._planned(count).fits), low, high)
 
     def _floor(self, count: int) -> Trial:
         """The trial of a size by its floor alone."""
@@ -250,6 +244,11 @@ def gallop(fits: Callable[[int], bool], guess: int, most: int) -> int:
         while high - stride > 1 and not fits(high - stride):
             high, stride = high - stride, stride * 2
         low = max(1, high - stride)
+    return bisect(fits, low, high)
+
+
+def bisect(fits: Callable[[int], bool], low: int, high: int) -> int:
+    """The largest count that fits, between `low`, which does (or stands for none), and `high`, which does not."""
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)

@@ -25,8 +25,8 @@ from snplan.report.chart import (
     x_axis,
     y_axis,
 )
+from snplan.units import GIB
 
-GIB = 1 << 30
 MOST = 6000
 """Buffers that are drawn one by one, each with its name; the tail of small ones is one shape a group."""
 

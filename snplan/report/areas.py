@@ -24,8 +24,8 @@ from snplan.report.chart import (
     y_axis,
 )
 from snplan.report.memory import Moment, memory_moments, thinned
+from snplan.units import GIB
 
-GIB = 1 << 30
 MOST = 1200
 """Steps that are drawn: more than a screen has columns for the chart."""
 

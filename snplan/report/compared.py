@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 from snplan.report.chart import Bar, bar_chart
 from snplan.report.tables import columns
-from snplan.units import format_us
+from snplan.units import GIB, format_us
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from snplan.explore.compare import Outcome
 
-GIB = 1 << 30
 _HEADERS = ("strategy", "fits", "needs GiB", "arena GiB", "step", "of keep-all", "moved GiB", "recomputed", "waiting")
 
 

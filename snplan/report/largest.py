@@ -7,14 +7,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from snplan.report.tables import columns, facts
-from snplan.units import format_bytes, format_us
+from snplan.units import GIB, format_bytes, format_us
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from snplan.explore.largest import Largest, Trial
 
-GIB = 1 << 30
 _FIGURES = ("floor_bytes", "arena_bytes", "step_time_us", "keep_all_step_time_us")
 
 

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from snplan.report.chart import Series, line_chart
 from snplan.report.tables import columns
-from snplan.units import format_us
+from snplan.units import GIB, format_us
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from snplan.explore.sweep import Point
 
-GIB = 1 << 30
 _HEADERS = ("budget GiB", "arena GiB", "step", "of keep-all", "gap", "moved GiB", "recomputed", "plan found at")
 
 
