@@ -93,3 +93,13 @@ def index_step(step: Step, cost: Sequence[int], engines: Mapping[int, Sequence[C
         outputs=tuple(dict.fromkeys(ids[name] for name in graph.outputs)),
         backward=backward,
     )
+
+
+def forward_readers(step: IndexedStep) -> list[list[int]]:
+    """Forward ops that read each tensor."""
+    readers: list[list[int]] = [[] for _ in step.names]
+    for op in range(step.backward):
+        if step.ops[op].phase is Phase.FORWARD:
+            for tensor in step.reads[op]:
+                readers[tensor].append(op)
+    return readers

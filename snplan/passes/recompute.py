@@ -10,12 +10,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Container, Iterable, Sequence
 
-from snplan.analysis.index import IndexedStep
+from snplan.analysis.index import IndexedStep, forward_readers
 from snplan.analysis.schedule import needed_at_end, saved_tensors
 from snplan.ir import Phase
 
 
-class _Segments:
+class Segments:
     """Union-find over recomputed ops with the bytes that each connected segment writes."""
 
     def __init__(self, count: int) -> None:
@@ -44,14 +44,11 @@ class Dropper:
         self.step = step
         self.limit = segment_bytes
         self.again: set[int] = set()
-        self.segments = _Segments(len(step.ops))
+        self.segments = Segments(len(step.ops))
         self.saved = frozenset(saved_tensors(step))
         self.kept = set(self.saved)
         self.pinned = needed_at_end(step)
-        self.readers: list[list[int]] = [[] for _ in step.names]  # forward readers of each tensor
-        for op in range(step.backward):
-            for tensor in step.reads[op]:
-                self.readers[tensor].append(op)
+        self.readers = forward_readers(step)
         for tensor in sorted(dropped):
             self.drop(tensor, self.closure(tensor))
 

@@ -12,13 +12,13 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from typing import ClassVar
 
-from snplan.analysis.index import IndexedStep
+from snplan.analysis.index import IndexedStep, forward_readers
 from snplan.analysis.residency import Residency
 from snplan.analysis.schedule import Schedule, build_schedule
 from snplan.ir import Phase
 from snplan.passes.realise import Candidate
 from snplan.strategies.base import Strategy, Task
-from snplan.strategies.layers import forward_readers, is_activation
+from snplan.strategies.layers import is_activation
 from snplan.strategies.whole_step import whole_step
 
 

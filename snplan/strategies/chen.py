@@ -5,12 +5,12 @@ from __future__ import annotations
 from math import ceil, sqrt
 from typing import ClassVar
 
-from snplan.analysis.index import IndexedStep
+from snplan.analysis.index import IndexedStep, forward_readers
 from snplan.analysis.schedule import build_schedule
 from snplan.ir import Phase
 from snplan.passes.realise import Candidate
 from snplan.strategies.base import Strategy, Task
-from snplan.strategies.layers import forward_readers, statistics
+from snplan.strategies.layers import statistics
 from snplan.strategies.moves import follow
 
 

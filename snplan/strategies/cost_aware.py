@@ -14,6 +14,7 @@ from snplan.analysis.floor import working_set
 from snplan.analysis.index import IndexedStep
 from snplan.analysis.schedule import needed_at_end, saved_tensors
 from snplan.ir import Phase
+from snplan.passes.recompute import Segments
 
 
 def memory_centric(step: IndexedStep, kept: Container[int], l_peak: int) -> set[int]:
@@ -38,14 +39,7 @@ def memory_centric(step: IndexedStep, kept: Container[int], l_peak: int) -> set[
 def _segments(step: IndexedStep, kept: Container[int]) -> dict[int, int]:
     """For each dropped forward tensor the segment that it is in (the index of an op of it)."""
     pinned = needed_at_end(step)
-    parent = list(range(step.backward))
-
-    def find(op: int) -> int:
-        while parent[op] != op:
-            parent[op] = parent[parent[op]]
-            op = parent[op]
-        return op
-
+    segments = Segments(step.backward)
     dropped: dict[int, int] = {}
     for op in range(step.backward):
         if step.ops[op].phase is not Phase.FORWARD:
@@ -53,6 +47,6 @@ def _segments(step: IndexedStep, kept: Container[int]) -> dict[int, int]:
         gone = [t for t in step.writes[op] if t not in kept and t not in pinned]
         for tensor in step.reads[op] if gone else ():
             if tensor in dropped:
-                parent[find(op)] = find(dropped[tensor])
+                segments.union(dropped[tensor], op)
         dropped.update(dict.fromkeys(gone, op))
-    return {tensor: find(op) for tensor, op in dropped.items()}
+    return {tensor: segments.find(op) for tensor, op in dropped.items()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from snplan.analysis.index import IndexedStep
+from snplan.analysis.index import IndexedStep, forward_readers
 from snplan.analysis.schedule import Schedule, saved_tensors
 from snplan.ir import Op, Phase, Role
 from snplan.ops.fused import parts_of
@@ -24,16 +24,6 @@ def heavy_kinds(step: IndexedStep) -> frozenset[str]:
     """Kinds that count as CONV: convolutions, or matrix products in a network that has none."""
     forward = {op.kind for op in step.ops[: step.backward]}
     return CONVOLUTIONS if forward & CONVOLUTIONS else PRODUCTS
-
-
-def forward_readers(step: IndexedStep) -> list[list[int]]:
-    """Forward ops that read each tensor."""
-    readers: list[list[int]] = [[] for _ in step.names]
-    for op in range(step.backward):
-        if step.ops[op].phase is Phase.FORWARD:
-            for tensor in step.reads[op]:
-                readers[tensor].append(op)
-    return readers
 
 
 def checkpoint_tensors(step: IndexedStep) -> set[int]:
