@@ -1,6 +1,7 @@
 """The planner's tables: `python benchmarks/planner.py [SECTION[:WORD,...] ...]`; exits with 1 below a bar.
 
     overhead   MONeT's networks at its shares of keep-all memory, against half of its slow-down
+    gap        the zoo at half of keep-all memory, against the lower bound on the step time
     floor      plans at exactly the floor, and fragmentation
     batch      batches and depth in 12 GiB
     monotone   sweeps of 24 budgets: more is never slower
@@ -16,7 +17,7 @@ import sys
 
 from planner_common import Section
 
-SECTIONS = ("overhead", "floor", "batch", "monotone", "time")
+SECTIONS = ("overhead", "gap", "floor", "batch", "monotone", "time")
 
 
 def main(arguments: list[str]) -> int:
