@@ -33,8 +33,8 @@ class Backend(Protocol):
         """Blocks of device and pinned memory taken so far: a step must not change it."""
 
     @property
-    def arriving(self) -> int:
-        """Bytes of inputs that reach the device between two steps, while nothing else runs."""
+    def arriving_us(self) -> int:
+        """Microseconds that a step waits for its inputs: what of their copy the step before cannot hide."""
 
     def bind(self, index: PlanIndex, *, taps: Collection[str]) -> None:
         """Take all memory and prepare every action. Tensors in `taps` are copied out when an op has written them."""

@@ -166,12 +166,10 @@ class TrainingSession:
     def predicted_step_us(self) -> int:
         """Microseconds that a step is expected to take on the plan's device.
 
-        To the plan's own prediction, which starts with the inputs in place, comes the copy of those that the budget
-        gives no room to arrive during the step before.
+        To the plan's own prediction, which starts with the inputs in place, comes what of their copy cannot be hidden
+        behind the step before.
         """
-        rate = int(self.index.plan.device.get("h2d_bytes_per_s", 0))
-        arriving = self.backend.arriving
-        return self.index.plan.step_time_us + (arriving * 1_000_000 // rate if rate else 0)
+        return self.index.plan.step_time_us + self.backend.arriving_us
 
     def close(self) -> None:
         """Give the backend's memory back; the session cannot be used afterwards."""

@@ -46,6 +46,11 @@ class FakeEvent:
 
 
 @dataclass(eq=False)
+class FakeFlag(FakeEvent):
+    """An event that recordings raise; each replay does."""
+
+
+@dataclass(eq=False)
 class FakeStream:
     """Work that waits: functions to run, markers to set, or markers to wait for."""
 
@@ -55,9 +60,10 @@ class FakeStream:
 
 @dataclass(eq=False)
 class FakeGraph:
-    """Recorded work by stream."""
+    """Recorded work by stream, and the flags that it raises with the markers that stand for them."""
 
     queues: dict[int, list[tuple[str, Any]]]
+    flags: list[tuple[FakeFlag, Marker]]
 
 
 class FakeGpu:
@@ -71,8 +77,9 @@ class FakeGpu:
         self.streams: list[FakeStream] = []
         self.followed: list[int] = []
         self.launchers: list[tuple[Launch, tuple[Any, ...]]] = []
-        self.depth = self.pushes = self.launches = self.graphs = 0
+        self.depth = self.pushes = self.launches = self.graphs = self.flags = 0
         self.capturing: dict[int, list[tuple[str, Any]]] | None = None
+        self.raised: list[tuple[FakeFlag, Marker]] = []
         self._next = _FIRST_ADDRESS
         self._dice = random.Random(seed)
 
@@ -193,10 +200,32 @@ class FakeGpu:
         """Made up."""
         return {"driver": "1", "cuda": "2"}
 
+    def flag(self) -> FakeFlag:
+        """A new flag."""
+        self.flags += 1
+        return FakeFlag()
+
+    def raise_flag(self, flag: FakeFlag, stream: Any) -> None:
+        """Queue its marker, which a recording keeps."""
+        if self.capturing is None:
+            flag.marker = Marker()
+        else:
+            self.raised.append((flag, flag.marker))
+        self._push(stream, "mark", flag.marker)
+
+    def wait_flag(self, stream: Any, flag: FakeFlag) -> None:
+        """Queue a wait."""
+        assert self.capturing is None
+        self._push(stream, "wait", flag.marker)
+
+    def drop_flag(self, flag: FakeFlag) -> None:
+        """Count it."""
+        self.flags -= 1
+
     def begin_capture(self, stream: Any) -> None:
         """Record from now on."""
         assert self.capturing is None
-        self.capturing = {stream.handle: []}
+        self.capturing, self.raised = {stream.handle: []}, []
 
     def end_capture(self, stream: Any) -> FakeGraph:
         """What was recorded; every stream must have come back to `stream`."""
@@ -208,11 +237,14 @@ class FakeGpu:
             if handle != stream.handle and (kind != "mark" or id(item) not in joined):
                 raise RunError("SNP-R058", "a stream was not joined")
         self.graphs += 1
-        return FakeGraph(queues)
+        return FakeGraph(queues, self.raised)
 
     def replay(self, graph: FakeGraph, stream: Any) -> None:
-        """Queue all of it as one piece of work."""
-        self._push(stream, "call", lambda: self._replay(graph))
+        """Queue all of it as one piece of work; who waits for its flags from now on waits for this replay."""
+        fresh = {}
+        for flag, recorded in graph.flags:
+            flag.marker = fresh[id(recorded)] = Marker()
+        self._push(stream, "call", lambda: self._replay(graph, fresh))
 
     def drop(self, graph: FakeGraph) -> None:
         """Forget it."""
@@ -245,12 +277,15 @@ class FakeGpu:
         assert self.capturing is None, f"{what} while a stream is captured"
         assert size > 0, f"{what} of zero bytes"
 
-    def _replay(self, graph: FakeGraph) -> None:
+    def _replay(self, graph: FakeGraph, fresh: Mapping[int, Marker]) -> None:
         for queue in graph.queues.values():
             for kind, item in queue:
                 if kind == "mark":
                     item.done = False
-        queues = {handle: deque(queue) for handle, queue in graph.queues.items()}
+        queues = {
+            handle: deque((kind, fresh.get(id(item), item)) for kind, item in queue)
+            for handle, queue in graph.queues.items()
+        }
         while any(queues.values()):
             self._run(queues, max(queues.values(), key=len))
 

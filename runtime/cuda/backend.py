@@ -15,6 +15,7 @@ from snplan.plan.index import PlanIndex
 from snplan.plan.model import Place
 from snplan.runtime.arena import POISON
 from snplan.runtime.calls import layout
+from snplan.runtime.cuda.arrival import hidden_us
 from snplan.runtime.cuda.bind import bind_plan, control_word
 from snplan.runtime.cuda.cudnn import Mode
 from snplan.runtime.cuda.debug import Dead, Watch
@@ -24,6 +25,7 @@ from snplan.runtime.cuda.issue import Issuer, Streams, make_streams
 from snplan.runtime.cuda.kernels import DeviceKernels, Kernels
 from snplan.runtime.cuda.memory import Memory
 from snplan.runtime.cuda.order import plan_edges
+from snplan.runtime.cuda.packages import library_versions
 from snplan.runtime.device_array import DeviceArray
 from snplan.runtime.layout import Orders, from_device_order, held_order, to_device_order
 from snplan.runtime.numpy.debug import has_nan
@@ -69,6 +71,7 @@ class CudaBackend:
         self._step = 0
         self._close: Callable[[], object] = lambda: None
         self._held: list[dict[int, Any]] = []
+        self._flags: list[Any] = []
 
     @property
     def device(self) -> str:
@@ -81,11 +84,15 @@ class CudaBackend:
         return self._memory.blocks
 
     @property
-    def arriving(self) -> int:
-        """Bytes of inputs for which the budget has no room to wait on the device: they come between two steps."""
-        on_device = [place for place in self._index.plan.resident if place.buffer is not None]
-        late = [place for place in on_device if place.tensor in self._bound.staging.keys() - self._bound.ahead.keys()]
-        return sum(self._bytes(place) for place in late)
+    def arriving_us(self) -> int:
+        """All of the copy where no bytes are left for it, else what comes after the end of the step before."""
+        plan, ahead = self._index.plan, self._bound.ahead
+        on_device = [place for place in plan.resident if place.buffer is not None]
+        inputs = sum(self._bytes(place) for place in on_device if place.tensor in self._bound.staging)
+        rate = int(plan.device.get("h2d_bytes_per_s", 0))
+        if not inputs or not rate or (ahead.addresses and not ahead.gates):
+            return 0
+        return max(0, inputs * 1_000_000 // rate - (hidden_us(plan, ahead.gates) if ahead.gates else 0))
 
     @property
     def orders(self) -> Orders:
@@ -129,7 +136,7 @@ class CudaBackend:
             self._streams = make_streams(self._gpu)
             self._kernels = self._make_kernels(self._gpu, self._streams.compute, _mode(index))
             self._close = weakref.finalize(
-                self, _give_back, self._gpu, self._memory, self._kernels, self._streams, self._held
+                self, _give_back, self._gpu, self._memory, self._kernels, self._streams, self._held, self._flags
             )
             try:
                 self._bind(index, taps)
@@ -141,6 +148,9 @@ class CudaBackend:
         """A training step starts. A captured step is launched here as a whole."""
         self._step = step
         with self._gpu.current():
+            if self._bound.ahead.gates:
+                # Inputs that were staged and then not sent may still be on their way into the arena.
+                self._gpu.wait(self._streams.compute, self._arrived)
             self._set_step(step, seed)
             if self._eager or not self._capturing_next:
                 self._replayed = False
@@ -248,21 +258,24 @@ class CudaBackend:
     def stage(self, place: Place, value: Array) -> None:
         """Put a value of the next step into pinned memory; an input also goes on to the device, where it has room."""
         self._fill(place, value)
-        if place.tensor in self._bound.ahead:
+        if place.tensor in self._bound.ahead.addresses:
             with self._gpu.current():
                 self._gpu.wait(self._streams.h2d, self._consumed)
-                self._gpu.to_device(self._bound.ahead[place.tensor], self._pinned(place), self._streams.h2d)
+                for flag in self._bound.ahead.gates.values():
+                    self._gpu.wait_flag(self._streams.h2d, flag)
+                self._gpu.to_device(self._bound.ahead.addresses[place.tensor], self._pinned(place), self._streams.h2d)
                 self._gpu.record(self._arrived, self._streams.h2d)
 
     def send(self, place: Place) -> None:
         """Bring a staged value to its place, behind all that is on the compute stream."""
         if place.slot is not None and place.tensor in self._bound.staging:
             np.copyto(self._bound.host.bytes_of(self._slot(place), self._bytes(place)), self._pinned(place))
-        elif place.tensor in self._bound.ahead:
+        elif place.tensor in self._bound.ahead.addresses:
             with self._gpu.current():
                 compute = self._streams.compute
                 self._gpu.wait(compute, self._arrived)
-                self._gpu.move(self._address(place), self._bound.ahead[place.tensor], self._bytes(place), compute)
+                source = self._bound.ahead.addresses[place.tensor]
+                self._gpu.move(self._address(place), source, self._bytes(place), compute)
                 self._gpu.record(self._consumed, compute)
         elif self._bytes(place) and place.slot is None:
             self._to_place(place)
@@ -281,16 +294,19 @@ class CudaBackend:
 
     def _bind(self, index: PlanIndex, taps: Collection[str]) -> None:
         gpu, streams = self._gpu, self._streams
+        _warn_of_versions(index)
         self._bound = bind_plan(
             index, gpu, streams, self._memory, self._kernels, taps, orders=self._orders, engines=self._engines
         )
         if not self._bound.is_resident:
             warnings.warn("the arena is not resident in device memory: steps will be slow", RuntimeWarning, 2)
         self._held.append(self._bound.work)
+        gates = self._bound.ahead.gates
+        self._flags += gates.values()
         self._arrived, self._consumed = gpu.event(), gpu.event()
         self._step_words = self._memory.pinned(16 * _STEP_WORDS).view(np.uint64).reshape(_STEP_WORDS, 2)
         delay = None if self._delays is None else Spin(gpu, self._delays)
-        self._issuer = Issuer(gpu, streams, index, plan_edges(index.plan.actions), self._bound.work, delay)
+        self._issuer = Issuer(gpu, streams, index, plan_edges(index.plan.actions), self._bound.work, delay, gates)
         if self._debug:
             self._watch = Watch(index, self._holds_nan)
             self._dead = Dead(index)
@@ -394,12 +410,28 @@ def _mode(index: PlanIndex) -> Mode:
     return Mode(tf32=options.get("precision") == "tf32", deterministic=bool(options.get("deterministic", False)))
 
 
-def _give_back(gpu: Gpu, memory: Memory, kernels: Kernels, streams: Streams, held: list[dict[int, Any]]) -> None:
+def _warn_of_versions(index: PlanIndex) -> None:
+    """Warn where engines and times were measured with another cuDNN: each engine's workspace is asked for again."""
+    measured = index.plan.device.get("versions", {}).get("cudnn")
+    here = None if measured is None else library_versions().get("cudnn")
+    if measured != here:
+        message = (
+            f"the plan's profile was measured with cuDNN {measured}, this is {here or 'missing'}: its times may be "
+            "off, and its engines may be refused; make a profile here (snplan profile) and compile with it"
+        )
+        warnings.warn(message, RuntimeWarning, 2)
+
+
+def _give_back(
+    gpu: Gpu, memory: Memory, kernels: Kernels, streams: Streams, held: list[dict[int, Any]], flags: list[Any]
+) -> None:
     """Everything that a backend holds, given back; runs at the latest when the interpreter ends."""
     for work in held:
         work.clear()
     with gpu.current():
         for stream in (streams.compute, streams.d2h, streams.h2d):
             gpu.synchronize(stream)
+        while flags:
+            gpu.drop_flag(flags.pop())
         kernels.close()
         memory.release()

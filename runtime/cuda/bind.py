@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 from snplan.codegen.launch import CONTROL
 from snplan.ir import Role
 from snplan.plan.index import PlanIndex
 from snplan.plan.model import Offload, Prefetch, Recompute, Run
+from snplan.runtime.cuda.arrival import Arrival, take_arrival
 from snplan.runtime.cuda.calls import device_calls
 from snplan.runtime.cuda.gpu import Array, Gpu, Issue, Stream
 from snplan.runtime.cuda.issue import Streams
@@ -32,7 +32,7 @@ class Bound:
     """Addresses, host memory and work of a bound plan.
 
     `work` holds each action's calls by its id; `taps` a pinned block for each tapped tensor; `staging` the blocks of
-    inputs; `ahead` addresses on the device where the next step's inputs wait, where the budget has room for them.
+    inputs; `ahead` says where on the device the next step's inputs arrive, where there is room for them.
     `is_resident` is false where the device's free memory did not go down by what was taken.
     """
 
@@ -41,7 +41,7 @@ class Bound:
     control: int
     host: HostArena
     staging: Mapping[str, Staging]
-    ahead: Mapping[str, int]
+    ahead: Arrival
     taps: Mapping[str, Array]
     work: dict[int, Sequence[Issue]]
     is_resident: bool
@@ -73,7 +73,7 @@ def bind_plan(
     host = take_host_arena(memory, index.plan.host_arena_bytes, index.plan.slots)
     inputs = [row.name for row in index.plan.tensors if row.role == Role.INPUT]
     staging = dict(zip(inputs, take_staging(memory, [index.tensors[name].bytes for name in inputs]), strict=True))
-    ahead = _ahead(index, gpu, memory)
+    ahead = take_arrival(index, gpu, memory, arena)
     tapped = {name: memory.pinned(index.tensors[name].bytes) for name in sorted(taps) if index.tensors[name].bytes}
     calls = device_calls(index, orders, arena)
     kernels.load(calls, scratch=scratch, control=control, engines=engines)
@@ -93,21 +93,6 @@ def bind_plan(
         work=work,
         is_resident=resident,
     )
-
-
-def _ahead(index: PlanIndex, gpu: Gpu, memory: Memory) -> dict[str, int]:
-    """Addresses for inputs of the next step, in what the budget leaves beside arena and reserve; none without room."""
-    plan = index.plan
-    sizes = {
-        place.tensor: round_up(index.tensors[place.tensor].bytes)
-        for place in plan.resident
-        if place.buffer is not None and index.tensors[place.tensor].role == Role.INPUT
-    }
-    total = sum(sizes.values())
-    if not total or total > plan.budget_bytes - plan.reserve_bytes - plan.arena_bytes or total > gpu.memory()[0]:
-        return {}
-    address = memory.device(total, "a place for the next step's inputs")
-    return dict(zip(sizes, accumulate([address, *list(sizes.values())[:-1]]), strict=True))
 
 
 def control_word(control: int, name: str) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from snplan.errors import RunError
 from snplan.ir import DType
 from snplan.runtime.cuda.gpu import Issue, Stream
-from snplan.runtime.cuda.packages import cublaslt
+from snplan.runtime.cuda.packages import cublaslt, dotted
 from snplan.runtime.cuda.products import Matrix, Product
 
 # The library's own numbers: cudaDataType_t, and cublasComputeType_t.
@@ -38,8 +38,7 @@ class CublasLt:
     @property
     def version(self) -> str:
         """cuBLASLt's version."""
-        number = int(self._library.get_version())
-        return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+        return dotted(int(self._library.get_version()))
 
     def issue(
         self,

@@ -11,7 +11,7 @@ from snplan.errors import RunError
 from snplan.ir import DType
 from snplan.runtime.cuda.convolution import Convolution, engine_id, largest_operand, without_bias
 from snplan.runtime.cuda.gpu import Issue, Stream
-from snplan.runtime.cuda.packages import cudnn
+from snplan.runtime.cuda.packages import cudnn, dotted
 
 # Elements of one operand that cuDNN can address (issue threads: a batch of 2^31 elements fails in the descriptor).
 ELEMENT_LIMIT = 2**31 - 1
@@ -73,8 +73,7 @@ class Cudnn:
     @property
     def version(self) -> str:
         """cuDNN's version."""
-        number = int(self.library.backend_version())
-        return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+        return dotted(int(self.library.backend_version()))
 
     def engines(self, problem: Convolution, *, steady: bool = False) -> tuple[EngineRef, ...]:
         """Engines offered for a problem, the best by cuDNN's own judgement first.

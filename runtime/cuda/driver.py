@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,14 @@ from snplan.runtime.cuda.packages import cuda_driver, pycuda_driver
 _SHARED_DEFAULT = 48 << 10
 
 
+def driver_version(path: Path = Path("/sys/module/nvidia/version")) -> str | None:
+    """The kernel driver's version; None where the system does not show it."""
+    try:
+        return path.read_text(encoding="ascii").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
 class DriverGpu:
     """Device `ordinal`. Its primary context is retained, and current only inside `current()`."""
 
@@ -26,6 +35,7 @@ class DriverGpu:
         self._bindings = cuda_driver()
         self._allocations: dict[int, Any] = {}
         self._functions: dict[tuple[int, str], Any] = {}
+        self._capturing = False
         try:
             self._cu.init()
             self._device = self._cu.Device(ordinal)
@@ -48,8 +58,12 @@ class DriverGpu:
             self._cu.Context.pop()
 
     def versions(self) -> dict[str, str]:
-        """Versions of the driver and of PyCUDA's CUDA."""
-        return {"driver": str(self._cu.get_driver_version()), "cuda": ".".join(map(str, self._cu.get_version()))}
+        """Versions of the driver (where the system says it), of the newest CUDA that it runs, and of PyCUDA's CUDA."""
+        newest = int(self._cu.get_driver_version())
+        found = {"cuda-driver": f"{newest // 1000}.{newest % 1000 // 10}"}
+        found["cuda"] = ".".join(map(str, self._cu.get_version()))
+        driver = driver_version()
+        return found if driver is None else {**found, "driver": driver}
 
     def memory(self) -> tuple[int, int]:
         """Bytes free now, and bytes in all."""
@@ -178,13 +192,37 @@ class DriverGpu:
             function.set_attribute(self._cu.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, launch.shared)
         return function
 
+    def flag(self) -> Any:
+        """An event of the driver's: PyCUDA's cannot become nodes of a graph."""
+        names = self._bindings
+        return self._checked(names.cuEventCreate(names.CUevent_flags.CU_EVENT_DISABLE_TIMING), "event", "SNP-R051")[0]
+
+    def raise_flag(self, flag: Any, stream: Stream) -> None:
+        """Record; in a capture as a node, whose event others than the graph may wait for."""
+        names = self._bindings
+        kinds = names.CUevent_record_flags
+        kind = kinds.CU_EVENT_RECORD_EXTERNAL if self._capturing else kinds.CU_EVENT_RECORD_DEFAULT
+        done = names.cuEventRecordWithFlags(flag, names.CUstream(stream.handle), kind.value)
+        self._checked(done, "record", "SNP-R058" if self._capturing else "SNP-R051")
+
+    def wait_flag(self, stream: Stream, flag: Any) -> None:
+        """Make the stream wait."""
+        names = self._bindings
+        self._checked(names.cuStreamWaitEvent(names.CUstream(stream.handle), flag, 0), "wait", "SNP-R051")
+
+    def drop_flag(self, flag: Any) -> None:
+        """Destroy the event."""
+        self._bindings.cuEventDestroy(flag)
+
     def begin_capture(self, stream: Stream) -> None:
         """Start recording. Thread-local: what other threads do meanwhile is theirs."""
         mode = self._bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         self._checked(self._bindings.cuStreamBeginCapture(self._bindings.CUstream(stream.handle), mode), "begin")
+        self._capturing = True
 
     def end_capture(self, stream: Stream) -> Any:
         """The recording, instantiated. The graph itself is dropped: only the executable form is replayed."""
+        self._capturing = False
         (graph,) = self._checked(self._bindings.cuStreamEndCapture(self._bindings.CUstream(stream.handle)), "end")
         try:
             (executable,) = self._checked(self._bindings.cuGraphInstantiate(graph, 0), "instantiate")

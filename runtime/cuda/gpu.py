@@ -106,6 +106,18 @@ class Gpu(Protocol):
     def launcher(self, module: Any, launch: Launch, values: Sequence[Any], stream: Stream) -> Issue:
         """A call that puts one kernel launch with these argument values on the stream."""
 
+    def flag(self) -> Any:
+        """A new event that is raised on streams of a recording, and waited for outside of it."""
+
+    def raise_flag(self, flag: Any, stream: Stream) -> None:
+        """The flag is up when all that is on the stream now is done; a recording raises it anew in each replay."""
+
+    def wait_flag(self, stream: Stream, flag: Any) -> None:
+        """What comes on the stream from now on waits for the flag as last raised, or replayed."""
+
+    def drop_flag(self, flag: Any) -> None:
+        """Give a flag back."""
+
     def begin_capture(self, stream: Stream) -> None:
         """From now on work on the stream, and on streams that wait for it, is recorded instead of done."""
 

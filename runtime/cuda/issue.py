@@ -46,9 +46,11 @@ class Issuer:
         edges: Edges,
         work: Mapping[int, Sequence[Issue]],
         delay: Delay | None = None,
+        flags: Mapping[int, Any] | None = None,
     ) -> None:
+        """`flags` are raised after actions."""
         self._gpu, self._streams, self._index, self._edges, self._work = gpu, streams, index, edges, work
-        self._delay = delay
+        self._delay, self._flags = delay, flags or {}
         self._stream = {
             number: streams.named(action.stream)
             for number, action in enumerate(index.plan.actions)
@@ -80,6 +82,8 @@ class Issuer:
             raise RunError("SNP-R057", f"{self.describe(number)} failed: {error}", {"action": number}) from error
         if number in self._events:
             self._gpu.record(self._events[number], stream)
+        if number in self._flags:
+            self._gpu.raise_flag(self._flags[number], stream)
 
     def end(self) -> None:
         """The compute stream ends after the others."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module, metadata
 from typing import Any
 
@@ -45,6 +46,26 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of cuDNN and cuBLASLt as the libraries say them; those that are missing are left out."""
+    asked: dict[str, tuple[Callable[[], Any], str]] = {
+        "cudnn": (cudnn, "backend_version"),
+        "cublaslt": (cublaslt, "get_version"),
+    }
+    found = {}
+    for name, (library, question) in asked.items():
+        try:
+            found[name] = dotted(int(getattr(library(), question)()))
+        except RunError:
+            continue
+    return found
+
+
+def dotted(number: int) -> str:
+    """A library's version in three parts: 91900 is 9.19.0."""
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
 def _imported(module: str) -> Any:

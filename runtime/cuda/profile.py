@@ -28,7 +28,7 @@ from snplan.runtime.cuda.issue import Streams, make_streams
 from snplan.runtime.cuda.kernels import DeviceKernels
 from snplan.runtime.cuda.links import graph_time_us, measure_links
 from snplan.runtime.cuda.memory import Memory
-from snplan.runtime.cuda.packages import versions
+from snplan.runtime.cuda.packages import library_versions, versions
 from snplan.runtime.cuda.pool import Pool, bytes_of
 from snplan.runtime.cuda.timing import time_us
 from snplan.runtime.layout import CONVOLUTIONS, Orders, assign_orders, op_operands, spec_of, views_of
@@ -96,8 +96,10 @@ def profile_plan(
             gpu.synchronize(streams.compute)
             kernels.close()
             memory.release()
-    device: dict[str, int | str] = {**plan.device, **links, "capacity_bytes": total, "reserve_bytes": reserve}
-    profile = Profile(format=FORMAT, device=device, versions={**gpu.versions(), **versions()}, ops=ops)
+    published = {key: value for key, value in plan.device.items() if isinstance(value, (int, str))}
+    device: dict[str, int | str] = {**published, **links, "capacity_bytes": total, "reserve_bytes": reserve}
+    seen = {**gpu.versions(), **library_versions(), **versions()}
+    profile = Profile(format=FORMAT, device=device, versions=seen, ops=ops)
     return Profiled(profile=profile, tried=profiler.tried, failed=profiler.failed)
 
 

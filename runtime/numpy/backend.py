@@ -61,7 +61,7 @@ class NumpyBackend:
         return self._watch.first
 
     @property
-    def arriving(self) -> int:
+    def arriving_us(self) -> int:
         """There is no device."""
         return 0
 

@@ -63,9 +63,14 @@ class Device:
     pools: tuple[Pool, ...] = ()
 
     def summary(self) -> dict[str, Any]:
-        """The plan file's `device`: every field but the profile, as integers and strings; pools where there are any."""
+        """The plan file's `device`: every field but the profile, as integers and strings; pools where there are any.
+
+        Of a profile there are the `versions` of the driver and the libraries that it was measured with.
+        """
         found = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _OPTIONAL}
-        return {**found, "pools": [pool.summary() for pool in self.pools]} if self.pools else found
+        if self.pools:
+            found["pools"] = [pool.summary() for pool in self.pools]
+        return found if self.profile is None else {**found, "versions": dict(self.profile.versions)}
 
     def flops(self, precision: Precision) -> int:
         """Peak operations a second of matrix products whose operands are float32 tensors, computed in `precision`."""
@@ -136,9 +141,9 @@ def parse_device(text: str, where: str) -> Device:
 def device_from(values: Mapping[str, Any], where: str) -> Device:
     """The device with these fields: strings and positive integers. Raises UsageError (SNP-U046) naming `where`.
 
-    `pools`, a list of tables, may be left out.
+    `pools`, a list of tables, may be left out; `versions`, which plans have of a profile, say nothing of the device.
     """
-    values = dict(values)
+    values = {key: value for key, value in values.items() if key != "versions"}
     pools = pools_from(values.pop("pools"), where) if "pools" in values else ()
     wanted = {field.name: field.type for field in fields(Device) if field.name not in _OPTIONAL}
     if missing := [name for name in wanted if name not in values]:

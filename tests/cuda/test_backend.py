@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from property.plans import plans, random_plan
 from runtime_support import normal
 
+import snplan.runtime.cuda.backend as backend_module
 from snplan.errors import RunError
 from snplan.plan.index import index_plan
 from snplan.plan.model import Offload, Prefetch, Recompute, Run, StepPlan
@@ -112,22 +113,22 @@ def test_inputs_made_ready_meanwhile(way: str, options: dict[str, Any], plan: St
 
 
 def test_inputs_wait_on_the_device_where_the_budget_has_room() -> None:
-    """The place for the next step's inputs is part of the budget; without room there is none."""
+    """The place for the next step's inputs is part of the budget; without room they arrive in the arena, if at all."""
     some = (random_plan(random.Random(seed)) for seed in range(50))
     plan = next(plan for plan in some if plan.resident[0].tensor == "x0" and plan.resident[0].buffer is not None)
+    plan = msgspec.structs.replace(plan, device={**plan.device, "h2d_bytes_per_s": 1_000_000})
     for chosen, ahead in ((plan, False), (roomy(plan), True)):
         executor = backend()
         with TrainingSession(chosen, values(plan, inputs=False), backend=executor) as session:
-            assert bool(executor._bound.ahead) == ahead
+            outside = bool(executor._bound.ahead.addresses) and not executor._bound.ahead.gates
+            assert outside == ahead
             late = sum(
                 index_plan(chosen).tensors[place.tensor].bytes
                 for place in chosen.resident
                 if place.buffer is not None and index_plan(chosen).tensors[place.tensor].role == "input"
             )
-            assert executor.arriving == (0 if ahead else late)
-            rate = int(chosen.device.get("h2d_bytes_per_s", 0))
-            wait = executor.arriving * 1_000_000 // rate if rate else 0
-            assert session.predicted_step_us == chosen.step_time_us + wait
+            assert executor.arriving_us == (0 if ahead else late)
+            assert session.predicted_step_us == chosen.step_time_us + executor.arriving_us
 
 
 def test_check_needs_steady_engines() -> None:
@@ -251,3 +252,14 @@ def test_a_failed_run_gives_memory_back() -> None:
     assert not gpu.blocks
     gpu.total = 1 << 24
     assert trained(plan, CudaBackend(gpu=gpu, kernels=MixedOnDevice))
+
+
+def test_another_cudnn_than_the_profile_was_measured_with_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warning with both versions, and none where they are one."""
+    plan = random_plan(random.Random(0))
+    measured = msgspec.structs.replace(plan, device={**plan.device, "versions": {"cudnn": "9.19.0"}})
+    monkeypatch.setattr(backend_module, "library_versions", lambda: {"cudnn": "9.19.0"})
+    trained(measured, backend(), steps=1)
+    monkeypatch.setattr(backend_module, "library_versions", lambda: {"cudnn": "9.20.1"})
+    with pytest.warns(RuntimeWarning, match=r"cuDNN 9\.19\.0, this is 9\.20\.1"):
+        trained(measured, backend(), steps=1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib import metadata
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -59,3 +61,16 @@ def test_versions_leave_out_what_is_not_there(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(metadata, "version", version)
     assert module.versions() == {"pycuda": "2026.1"}
+
+
+def test_versions_of_libraries_are_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cuDNN and cuBLASLt say, in three parts; one that is missing is left out."""
+    monkeypatch.setattr(module, "cudnn", lambda: SimpleNamespace(backend_version=lambda: 91900))
+    monkeypatch.setattr(module, "cublaslt", lambda: SimpleNamespace(get_version=lambda: 130102))
+    assert module.library_versions() == {"cudnn": "9.19.0", "cublaslt": "13.1.2"}
+
+    def missing() -> Any:
+        raise RunError("SNP-R050", "not there")
+
+    monkeypatch.setattr(module, "cudnn", missing)
+    assert module.library_versions() == {"cublaslt": "13.1.2"}
