@@ -18,6 +18,8 @@ from onnx import numpy_helper
 Tensor: TypeAlias = torch.Tensor
 Attrs: TypeAlias = Mapping[str, Any]
 Rule: TypeAlias = Callable[[list[Any], Attrs], Any]
+# Operators that decide which elements gradients flow through.
+KINKS = ("Relu", "MaxPool")
 
 
 def gradients_of(
@@ -27,18 +29,24 @@ def gradients_of(
     dtype: torch.dtype,
     device: str = "cuda",
     decisions: list[Decision] | None = None,
+    given: Sequence[Tensor] | None = None,
 ) -> tuple[float, dict[str, Any]]:
     """Mean cross-entropy of the model's first output against `target`, and its gradients by initializer name.
 
-    `decisions` receives what every ReLU and every max pool read, in order.
+    `decisions` receives what every ReLU and every max pool read, in order. With `given` these decide nothing: elements
+    pass, and are taken, as the tensors say, which are of the form that `Decision.made` has.
     """
+    ready = None if given is None else iter(given)
     values = _initial(model, dtype, device)
     for name, array in feeds.items():
         tensor = torch.as_tensor(np.asarray(array), device=device)
         values[name] = tensor.to(dtype) if tensor.is_floating_point() else tensor
     for node in model.graph.node:
+        if ready is not None and node.op_type in KINKS:
+            values[node.output[0]] = _decided(values[node.input[0]], next(ready))
+            continue
         _run(node, values)
-        if decisions is not None and node.op_type in ("Relu", "MaxPool"):
+        if decisions is not None and node.op_type in KINKS:
             decisions.append(Decision(values[node.input[0]].detach(), _attrs(node)))
     logits = values[model.graph.output[0].name]
     labels = torch.as_tensor(np.asarray(target), device=device).long()
@@ -74,8 +82,26 @@ def _run(node: onnx.NodeProto, values: dict[str, Any]) -> None:
     values.update(zip([name for name in node.output if name], results, strict=False))
 
 
+def _decided(x: Tensor, decision: Tensor) -> Tensor:
+    """`x` where the decision lets it pass, or the elements at its places."""
+    if decision.dtype == torch.bool:
+        return x * decision
+    return x.flatten(2).gather(2, decision.flatten(2).long()).reshape(decision.shape)
+
+
 def _attrs(node: onnx.NodeProto) -> Attrs:
     return {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
+
+
+def places_of(node: onnx.NodeProto, positions: Tensor, width: int) -> Tensor:
+    """Places in the planes of a max pool's input, `width` elements a row, of row-major positions in its windows."""
+    attrs = _attrs(node)
+    kernel = list(attrs["kernel_shape"])
+    strides, pads = list(attrs.get("strides", [1] * len(kernel))), _halves(attrs.get("pads"), len(kernel))
+    rows, columns = (torch.arange(size, device=positions.device) for size in positions.shape[2:])
+    y = rows[:, None] * strides[0] - pads[0] + positions // kernel[1]
+    x = columns * strides[1] - pads[1] + positions % kernel[1]
+    return (y * width + x).to(torch.int32)
 
 
 class Decision:

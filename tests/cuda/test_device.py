@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import onnx
 import pytest
@@ -167,6 +169,34 @@ def test_inputs_of_torch(staged: bool, tmp_path: Path) -> None:
             found.append([session.step(a, b if staged else None) for a, b in pairwise(feeds)])
     assert found[1] == found[0]
     assert found[2] == found[0]
+
+
+@pytest.mark.parametrize("options", [{}, {"delays": Delays(seed=2, seconds=0.0005)}, {"replay": "eager"}])
+def test_inputs_that_arrive_in_the_arena(options: dict[str, Any], tmp_path: Path) -> None:
+    """Where nothing is left beside the arena, the next inputs wait for bytes of it, and no bit changes."""
+    plan, weights = planned(
+        "resnet", tmp_path, given={"batch": 64, "image": 64}, share=0.3, optimizer="momentum", deterministic=True
+    )
+    plan = msgspec.structs.replace(plan, budget_bytes=plan.reserve_bytes + plan.arena_bytes)
+    found = []
+    for staged in (False, True):
+        backend = CudaBackend(**options)
+        with TrainingSession(plan, weights, backend=backend, seed=3) as session:
+            assert backend._bound.ahead.gates
+            blocks, losses = session.input_blocks(), []
+            for number in range(1, 9):
+                for ahead in (0, 1) if staged else (0,):
+                    fill(blocks[(number + ahead - 1) % 2], random_data(session.index, seed=number + ahead).step(1))
+                now, following = blocks[(number - 1) % 2], blocks[number % 2]
+                losses.append(session.step(now, following if staged else None))
+            found.append([*losses, *(value.tobytes() for value in session.state().values())])
+    assert found[0] == found[1]
+
+
+def fill(block: dict[str, Any], values: Mapping[str, Any]) -> None:
+    """Put inputs into pinned blocks."""
+    for name, value in values.items():
+        block[name][...] = value
 
 
 def test_trained_weights_to_onnx(tmp_path: Path) -> None:
