@@ -408,9 +408,7 @@ def _no_plan(search: Search, options: CompileOptions) -> Exception:
 
 def _bound(step: Step, indexed: IndexedStep, device: Device, budget: int, found: int) -> int:
     """A lower bound on the step time in microseconds; raises PlanError where a plan beats it (a bug)."""
-    import numpy as np
-
-    bound = lower_bound_us(step, np.asarray(indexed.cost, np.int64), fastest_link(device), budget)
+    bound = lower_bound_us(indexed, fastest_link(device), budget)
     if bound > found:
         raise PlanError("SNP-P009", f"the lower bound of {bound} us is above the time of a plan, {found} us")
     return bound
@@ -484,7 +482,7 @@ def plan_options(options: CompileOptions) -> dict[str, Any]:
 
 
 def _verified(plan: StepPlan) -> None:
-    from snplan.plan.verify import verify
+    from snplan.verify import verify
 
     findings = verify(plan)
     if findings:

@@ -9,7 +9,7 @@ from __future__ import annotations
 SAMPLE = """\
 snplan plan, format 1
 snplan_version "0.1.0"
-model {"name": "sample.onnx", "sha256": "ab12"}
+model {"name": "sample.onnx", "sha256": "ab12ab12ab12ab12ab12ab12ab12ab12ab12ab12ab12ab12ab12ab12ab12ab12"}
 options {"gpu_mem": "8K", "optimizer": "momentum"}
 device {"capacity_bytes": 1048576, "name": "test"}
 budget_bytes 8192

@@ -31,7 +31,7 @@ def codegen(
     if weights is None:
         arguments.refuse_without("--weights", {"--model": model is not None})
     from snplan.plan.file import read_plan
-    from snplan.plan.verify import ensure_verified
+    from snplan.verify import ensure_verified
 
     plan = read_plan(path)
     ensure_verified(plan)

@@ -84,7 +84,7 @@ def inspect(
 
         output.write_text(to_text(plan))
         return 0
-    from snplan.plan.verify import ensure_verified
+    from snplan.verify import ensure_verified
 
     ensure_verified(plan)  # every question below takes a sound plan for granted
     _draw(plan, targets)

@@ -65,7 +65,7 @@ def run(
     arguments.one_of("--backend", backend, ("numpy", "cuda"))
     files.distinct({"--save-gradients": save_gradients, "--save-state": save_state, "--export": export})
     from snplan.plan.file import read_plan
-    from snplan.plan.verify import ensure_verified
+    from snplan.verify import ensure_verified
 
     plan = read_plan(path)
     ensure_verified(plan)

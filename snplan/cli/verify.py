@@ -11,7 +11,7 @@ from snplan.errors import ExitCode
 def verify(path: options.Plan, json: options.Json = False) -> int:
     """Check a plan with rules that share nothing with the planner."""
     from snplan.plan.file import read_plan
-    from snplan.plan.verify import verify as check
+    from snplan.verify import verify as check
 
     plan = read_plan(path)
     findings = check(plan)

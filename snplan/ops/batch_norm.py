@@ -8,6 +8,7 @@ from __future__ import annotations
 from snplan.ir import Attrs, Spec
 from snplan.ops.attributes import get_float, get_int
 from snplan.ops.base import Kind, Specs, register
+from snplan.ops.forms import INTEGER, NUMBER, takes
 from snplan.ops.shapes import (
     broadcasts_to,
     need,
@@ -95,3 +96,6 @@ register(
     Kind(name="batch_norm_grad_sums", infer=infer_grad_sums, flops=sums_flops),
     Kind(name="batch_norm_grad_apply", infer=infer_grad_apply, inplace=((0, 6), (0, 0)), flops=grad_apply_flops),
 )
+
+takes("batch_norm_statistics", "batch_norm_inverse", epsilon=NUMBER)
+takes("batch_norm_grad_apply", count=INTEGER)

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from snplan.ir import Attrs, DType, Op, Spec
 from snplan.ops.attributes import get_bool, get_choice
 from snplan.ops.base import Backward, GradientRule, Infer, Kind, ShapeError, Specs, register
+from snplan.ops.forms import FLAG, INTEGER, SCALAR, choice, optional, takes
 from snplan.ops.gradients import pass_through, unbroadcast
 from snplan.ops.shapes import (
     broadcast,
@@ -90,6 +91,7 @@ def infer_extremum_grad(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
 
 def infer_of_x(specs: Specs, attrs: Attrs) -> tuple[Spec, ...]:
     """x's spec, the first input's, which dy, the last, shares; a slope between them must broadcast to it."""
+    need_count(specs, 2, 3)
     need_same(specs[0], specs[-1], "x and dy")
     return infer_of_result(specs, attrs)
 
@@ -258,3 +260,9 @@ register(
     Kind(name="prelu_grad_x", infer=infer_of_x, inplace=_OVER_ALL),
     Kind(name="prelu_grad_slope", infer=infer_of_x, inplace=_OVER_ALL),
 )
+
+takes(*ARITHMETIC, *COMPARISONS, *LOGIC, "mod", scalar=SCALAR, reverse=optional(FLAG))
+takes("mod", fmod=FLAG)
+takes("pow_grad_a", "pow_grad_b", "reverse_div_grad", "extremum_grad", scalar=SCALAR)
+takes("extremum_grad", of=choice("max", "min"), input=INTEGER)
+takes("mask", keep=FLAG)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from snplan.ir import Attrs, Op, Spec
 from snplan.ops.attributes import get_dtype, get_float, get_int, get_shape
 from snplan.ops.base import Backward, Kind, ShapeError, Specs, no_flops, register
+from snplan.ops.forms import DTYPE, INTEGER, NUMBER, SHAPE, VALUES, takes
 from snplan.ops.gradients import pass_through, reshaped
 from snplan.ops.shapes import need, need_count, same_as, show
 
@@ -62,3 +63,8 @@ register(
     Kind(name="copy", infer=same_as(0, 1), gradient=pass_through, flops=no_flops),
     Kind(name="cast", infer=infer_cast, gradient=gradient_cast),
 )
+
+takes("constant", dtype=DTYPE, shape=SHAPE, values=VALUES)
+takes("range", dtype=DTYPE, start=NUMBER, step=NUMBER, size=INTEGER)
+takes("view", shape=SHAPE)
+takes("cast", to=DTYPE)

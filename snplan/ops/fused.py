@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from snplan.ir import Attrs, DType, Op, Spec
 from snplan.ops.base import KINDS, Kind, ShapeError, Specs, register
 from snplan.ops.binary import ARITHMETIC, COMPARISONS, LOGIC
+from snplan.ops.forms import LIST, takes
 from snplan.ops.shapes import need, show
 from snplan.ops.unary import GRADIENT_ZERO, SAVES_X, SAVES_Y
 
@@ -136,3 +137,5 @@ def fused_flops(inputs: Specs, outputs: Specs, attrs: Attrs) -> int:
 
 
 register(Kind(name="fused", infer=infer_fused, pairs=overwrites, flops=fused_flops))
+
+takes("fused", parts=LIST, results=LIST)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from snplan.ir import Attrs, Op, Spec
 from snplan.ops.attributes import get_choice, get_int, get_shape
 from snplan.ops.base import Backward, Kind, ShapeError, Specs, no_flops, register
+from snplan.ops.forms import INTEGER, SHAPE, choice, takes
 from snplan.ops.gradients import with_shape, zeros
 from snplan.ops.shapes import (
     Shape,
@@ -235,3 +236,9 @@ register(
     Kind(name="gather_nd_grad", infer=infer_gather_nd_grad, traffic=scatter_add_traffic),
     Kind(name="scatter_add", infer=infer_scatter_add, traffic=scatter_add_traffic),
 )
+
+takes("gather", "gather_grad", "gather_elements", "scatter_add", "scatter_elements", "one_hot", axis=INTEGER)
+takes("gather_grad", "gather_nd_grad", "scatter_add", shape=SHAPE)
+takes("gather_nd", "gather_nd_grad", batch_dims=INTEGER)
+takes("scatter_elements", "scatter_nd", reduction=choice(*REDUCTIONS))
+takes("one_hot", depth=INTEGER)

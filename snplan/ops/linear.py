@@ -8,6 +8,7 @@ from math import prod
 from snplan.ir import Attr, Attrs, Op, Spec
 from snplan.ops.attributes import get_bool, get_float, get_int, get_ints, get_shape
 from snplan.ops.base import Backward, Kind, ShapeError, Specs, register
+from snplan.ops.forms import FLAG, INTEGER, INTEGERS, NUMBER, SHAPE, takes
 from snplan.ops.gradients import reshaped, unbroadcast, with_shape
 from snplan.ops.shapes import (
     Shape,
@@ -230,3 +231,13 @@ register(
     ),
     Kind(name="conv_filter", infer=infer_conv_filter, flops=conv_filter_flops),
 )
+
+takes("matmul", trans_a=FLAG, trans_b=FLAG, alpha=NUMBER)
+takes(
+    *("conv", "conv_transpose", "conv_filter"),
+    strides=INTEGERS,
+    pads=INTEGERS,
+    dilations=INTEGERS,
+    group=INTEGER,
+)
+takes("conv_transpose", "conv_filter", shape=SHAPE)

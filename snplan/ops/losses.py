@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from snplan.ir import Attrs, Op, Spec
 from snplan.ops.attributes import get_choice, get_dtype, get_int, get_shape
 from snplan.ops.base import Backward, Kind, Specs, no_flops, register
+from snplan.ops.forms import DTYPE, INTEGER, SHAPE, choice, or_null, takes
 from snplan.ops.gradients import saved_gradient, with_shape
 from snplan.ops.shapes import get_axis, need_count, need_float, need_index, need_same, need_shape, without
 
@@ -129,3 +130,12 @@ register(
     ),
     Kind(name="nll_loss_grad", infer=infer_nll_loss_grad, flops=no_flops),
 )
+
+takes("softmax", "log_softmax", "softmax_grad", "log_softmax_grad", axis=INTEGER)
+takes(
+    *("softmax_cross_entropy", "softmax_cross_entropy_grad", "nll_loss", "nll_loss_grad"),
+    axis=INTEGER,
+    reduction=choice(*REDUCTIONS),
+    ignore_index=or_null(INTEGER),
+)
+takes("nll_loss_grad", shape=SHAPE, dtype=DTYPE)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from snplan.ir import Attr, Attrs, Op, Spec
 from snplan.ops.attributes import get_bool, get_choice, get_int, get_ints, get_shape
 from snplan.ops.base import Backward, Kind, ShapeError, Specs, no_flops, register
+from snplan.ops.forms import FLAG, INTEGER, INTEGERS, NUMBER, SHAPE, choice, takes
 from snplan.ops.gradients import linear_gradient, reshaped, unbroadcast, with_shape
 from snplan.ops.shapes import (
     Shape,
@@ -227,3 +228,14 @@ register(
     Kind(name="tile", infer=infer_tile, gradient=gradient_tile, flops=no_flops),
     Kind(name="trilu", infer=infer_trilu, gradient=linear_gradient("trilu"), flops=no_flops),
 )
+
+takes("transpose", perm=INTEGERS)
+takes("concat", axis=INTEGER)
+takes("split", axis=INTEGER, sizes=SHAPE)
+takes("slice", starts=INTEGERS, steps=INTEGERS, sizes=SHAPE)
+takes("slice_grad", starts=INTEGERS, steps=INTEGERS, shape=SHAPE)
+takes("pad", before=INTEGERS, after=INTEGERS, mode=choice(*PAD_MODES), value=NUMBER)
+takes("pad_grad", before=INTEGERS, after=INTEGERS, mode=choice(*PAD_MODES), shape=SHAPE)
+takes("expand", shape=SHAPE)
+takes("tile", repeats=SHAPE)
+takes("trilu", upper=FLAG, k=INTEGER)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from snplan.ir import Attrs, Op, Spec
 from snplan.ops.attributes import get_bool, get_float, get_int
 from snplan.ops.base import Backward, Count, GradientRule, Infer, Kind, Specs, read_write_bytes, register
+from snplan.ops.forms import FLAG, INTEGER, NUMBER, takes
 from snplan.ops.shapes import (
     get_axis,
     need,
@@ -269,3 +270,14 @@ register(
     Kind(name="lrn", infer=infer_lrn, gradient=gradient_lrn, flops=lrn_flops),
     Kind(name="lrn_grad", infer=infer_lrn_grad, flops=lrn_flops),
 )
+
+_NORMS = ("batch_norm_train", "batch_norm_eval", "layer_norm", "rms_norm", "group_norm")
+_NORM_GRADS = ("batch_norm_grad", "batch_norm_eval_grad", "layer_norm_grad", "rms_norm_grad", "group_norm_grad")
+
+takes(*_NORMS, *_NORM_GRADS, epsilon=NUMBER)
+takes("batch_norm_update", momentum=NUMBER)
+takes("layer_norm", "layer_norm_grad", "rms_norm", "rms_norm_grad", axis=INTEGER)
+takes("layer_norm_grad", "rms_norm_grad", has_scale=FLAG)
+takes("layer_norm_grad", has_bias=FLAG)
+takes("group_norm", "group_norm_grad", groups=INTEGER)
+takes("lrn", "lrn_grad", size=INTEGER, alpha=NUMBER, beta=NUMBER, bias=NUMBER)

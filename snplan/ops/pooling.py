@@ -8,6 +8,7 @@ from math import prod
 from snplan.ir import Attrs, DType, Op, Spec
 from snplan.ops.attributes import get_ints, get_shape
 from snplan.ops.base import Backward, Kind, Specs, register
+from snplan.ops.forms import FLAG, INTEGERS, SHAPE, takes
 from snplan.ops.gradients import shaped_gradient, with_shape
 from snplan.ops.shapes import Shape, need, need_count, need_float, need_number, need_rank, need_same, need_shape
 
@@ -95,3 +96,9 @@ register(
     ),
     Kind(name="average_pool_grad", infer=infer_average_pool_grad, flops=window_gradient_flops),
 )
+
+_POOLS = ("max_pool", "max_pool_grad", "average_pool", "average_pool_grad")
+
+takes(*_POOLS, kernel=INTEGERS, strides=INTEGERS, pads=INTEGERS, dilations=INTEGERS, sizes=SHAPE)
+takes("average_pool", "average_pool_grad", count_include_pad=FLAG)
+takes("max_pool_grad", "average_pool_grad", shape=SHAPE)

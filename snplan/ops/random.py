@@ -5,6 +5,7 @@ from __future__ import annotations
 from snplan.ir import Attrs, DType, Spec
 from snplan.ops.attributes import get_dtype, get_float, get_shape
 from snplan.ops.base import Kind, Specs, register
+from snplan.ops.forms import DTYPE, NUMBER, SHAPE, takes
 from snplan.ops.gradients import linear_gradient
 from snplan.ops.shapes import need, need_count, need_float
 
@@ -56,3 +57,8 @@ register(
     Kind(name="random_uniform", infer=infer_random, flops=random_flops, random=True),
     Kind(name="random_normal", infer=infer_random, flops=random_flops, random=True),
 )
+
+takes("dropout", "dropout_grad", "dropout_mask", ratio=NUMBER)
+takes("dropout_mask", "random_uniform", "random_normal", shape=SHAPE)
+takes("random_uniform", dtype=DTYPE, low=NUMBER, high=NUMBER)
+takes("random_normal", dtype=DTYPE, mean=NUMBER, scale=NUMBER)

@@ -8,6 +8,7 @@ from math import prod
 from snplan.ir import Attrs, DType, Op, Spec
 from snplan.ops.attributes import get_bool, get_int
 from snplan.ops.base import Backward, GradientRule, Kind, Specs, register
+from snplan.ops.forms import FLAG, INTEGER, INTEGERS, takes
 from snplan.ops.gradients import linear_gradient, reshaped, with_shape
 from snplan.ops.shapes import (
     get_axes,
@@ -145,3 +146,12 @@ register(
     Kind(name="cum_sum", infer=infer_cum_sum, gradient=linear_gradient("cum_sum", _backwards)),
     Kind(name="top_k", infer=infer_top_k, gradient=gradient_top_k, flops=input_flops),
 )
+
+takes(
+    *(*_PLAIN, "reduce_log_sum_exp", "reduce_extremum_grad", "reduce_prod_grad", "reduce_log_sum_exp_grad"),
+    axes=INTEGERS,
+    keepdims=FLAG,
+)
+takes("arg_max", "arg_min", axis=INTEGER, keepdims=FLAG, last=FLAG)
+takes("cum_sum", axis=INTEGER, exclusive=FLAG, reverse=FLAG)
+takes("top_k", axis=INTEGER, k=INTEGER, largest=FLAG, sorted=FLAG)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from snplan.ir import Attrs, DType, Spec
 from snplan.ops.base import GradientRule, Kind, Specs, register
+from snplan.ops.forms import NUMBER, choice, or_null, takes
 from snplan.ops.gradients import linear_gradient, saved_gradient
 from snplan.ops.shapes import need_bool, need_count, need_float, need_number, need_same
 
@@ -74,3 +75,11 @@ register(
     Kind(name="is_nan", infer=infer_test),
     Kind(name="is_inf", infer=infer_test),
 )
+
+for _name in ("", "_grad"):
+    takes(*(f"{kind}{_name}" for kind in ("leaky_relu", "elu", "celu", "thresholded_relu", "swish")), alpha=NUMBER)
+    takes(f"selu{_name}", alpha=NUMBER, gamma=NUMBER)
+    takes(f"hard_sigmoid{_name}", alpha=NUMBER, beta=NUMBER)
+    takes(f"gelu{_name}", approximate=choice("none", "tanh"))
+    takes(f"clip{_name}", min=or_null(NUMBER), max=or_null(NUMBER))
+    takes(f"shrink{_name}", bias=NUMBER, lambd=NUMBER)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from snplan.ir import Attrs, Spec
 from snplan.ops.attributes import get_float
 from snplan.ops.base import Count, Infer, Kind, Specs, register
+from snplan.ops.forms import NUMBER, takes
 from snplan.ops.shapes import need_count, need_float, need_shape
 
 
@@ -52,3 +53,7 @@ register(
         flops=operations(16),
     ),
 )
+
+takes("sgd_update", "momentum_update", "adam_update", lr=NUMBER, weight_decay=NUMBER)
+takes("momentum_update", momentum=NUMBER)
+takes("adam_update", beta1=NUMBER, beta2=NUMBER, epsilon=NUMBER)

@@ -1,7 +1,8 @@
 """The independent checker of step plans: it knows the plan's rules (docs/plan-file.md) and nothing of the planner.
 
 Rules, by the letter that findings carry
-  F  names and ids are unique and known, `after` edges point back to stream actions, streams and fields make sense
+  F  names and ids are unique and known, `after` edges point back to stream actions, streams and fields make sense, the
+     model has a sha256 and a file name, the device a name and a capacity
   S  a tensor's bytes are those of its element type and shape, roles are known, views keep the number of elements
   A  extents are aligned and inside their arena, arena and reserve are inside the budget, tensors fit their places
   L  no access outside a buffer's live interval, live buffers share no bytes, what is allocated is freed
@@ -11,13 +12,14 @@ Rules, by the letter that findings carry
   P  the plan's own peak and times are possible
   E  sources are resident at the start; results are in place at the end, and the next step finds what it needs
 
+Rule K, that ops are what the op table says, is asked beside these in `snplan.verify`.
+
 A plan without findings computes what its op table says, in its budget, however its streams are timed. Time grows
 nearly linearly with the number of actions.
 """
 
 from __future__ import annotations
 
-from snplan.errors import PlanError
 from snplan.plan.model import StepPlan
 from snplan.plan.verifier.ends import check_end, check_start
 from snplan.plan.verifier.findings import Finding, Findings
@@ -25,7 +27,7 @@ from snplan.plan.verifier.geometry import check_geometry
 from snplan.plan.verifier.replay import Replay
 from snplan.plan.verifier.tables import build_tables, check_tables
 
-__all__ = ["Finding", "ensure_verified", "verify"]
+__all__ = ["Finding", "verify"]
 
 
 def verify(plan: StepPlan, *, budget: int | None = None, limit: int = 1000) -> list[Finding]:
@@ -44,13 +46,3 @@ def verify(plan: StepPlan, *, budget: int | None = None, limit: int = 1000) -> l
     replay.check_totals()
     check_end(replay)
     return found.kept
-
-
-def ensure_verified(plan: StepPlan, *, budget: int | None = None) -> None:
-    """Raises PlanError (SNP-V010) with the first findings where `plan` is not sound."""
-    findings = verify(plan, budget=budget)
-    if not findings:
-        return
-    shown = "; ".join(str(finding) for finding in findings[:3])
-    details = {"findings": [{"rule": f.rule, "where": f.where, "message": f.message} for f in findings[:100]]}
-    raise PlanError("SNP-V010", f"the plan breaks {len(findings)} rules: {shown}; compile it again", details)

@@ -40,9 +40,9 @@ def build(
     return StepPlan(
         format=FORMAT,
         snplan_version="0.1.0",
-        model=ModelRef(sha256="0", name="m.onnx"),
+        model=ModelRef(sha256="0" * 64, name="m.onnx"),
         options={},
-        device={},
+        device={"name": "test", "capacity_bytes": 1 << 30},
         budget_bytes=1 << 20,
         reserve_bytes=0,
         arena_bytes=max(offset + size for offset, size in buffers),

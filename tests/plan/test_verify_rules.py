@@ -13,7 +13,8 @@ from property.edits import Raw, plan_of, raw
 
 from snplan.errors import PlanError
 from snplan.plan.text import from_text
-from snplan.plan.verify import ensure_verified, verify
+from snplan.plan.verify import verify
+from snplan.verify import ensure_verified
 
 DATA = raw(from_text(SAMPLE))
 

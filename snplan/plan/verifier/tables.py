@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -17,6 +18,8 @@ _DTYPES = frozenset(DType)
 _PHASES = frozenset(Phase)
 _ROLES = frozenset(Role)
 _MAX_RANK = 64
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_QUANTITY = re.compile(r".*_(bytes|per_s|us|flops|percent)|processors")
 _TOTALS = (
     "budget_bytes",
     "reserve_bytes",
@@ -101,6 +104,25 @@ def _check_header(plan: StepPlan, found: Findings) -> None:
             found.add("F", "plan", f"{name} is {getattr(plan, name)}")
     if plan.lower_bound_us > plan.step_time_us:
         found.add("P", "plan", f"step_time_us {plan.step_time_us} is below lower_bound_us {plan.lower_bound_us}")
+    if not _SHA256.fullmatch(plan.model.sha256):
+        found.add("F", "model", f"sha256 {plan.model.sha256!r:.80} is not 64 hexadecimal digits in lower case")
+    if plan.model.name in ("", ".", "..") or not {"/", "\0"}.isdisjoint(plan.model.name):
+        found.add(
+            "F", "model", f"name {plan.model.name!r:.80} is no file name; a plan names its model without a folder"
+        )
+    _check_device(plan.device, found)
+
+
+def _check_device(device: Mapping[str, object], found: Findings) -> None:
+    """Reports a device without a name or a capacity, and quantities that are no whole numbers from 0 up."""
+    name, capacity = device.get("name"), device.get("capacity_bytes")
+    if not isinstance(name, str) or not name:
+        found.add("F", "device", f"has no name: {name!r:.80}")
+    if type(capacity) is not int or capacity <= 0:
+        found.add("F", "device", f"has no capacity_bytes: {capacity!r:.80}")
+    for key, value in device.items():
+        if _QUANTITY.fullmatch(key) and (type(value) is not int or value < 0):
+            found.add("F", "device", f"{key} is {value!r:.80}, not a whole number from 0 up")
 
 
 def _check_tensor(tensor: PlanTensor, found: Findings) -> None:

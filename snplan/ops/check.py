@@ -1,0 +1,68 @@
+"""Rule K of step plans: every op is what the op table says of its kind.
+
+The verifier of `snplan.plan.verify` follows bytes and knows no kinds on purpose; executors and code generators take
+each op's kind, attributes and shapes for granted. Here they are held against the op table (docs/ops.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from snplan.ir import Attrs, DType, Spec
+from snplan.ops.base import KINDS, ShapeError, Specs
+from snplan.ops.forms import check_attributes
+from snplan.ops.fused import parts_of
+from snplan.ops.shapes import show_all
+from snplan.ops.table import infer
+from snplan.plan.model import PlanOp, StepPlan
+from snplan.plan.verifier.findings import Finding
+
+_VIEWS = "in_shapes"
+
+
+def op_findings(plan: StepPlan) -> Iterator[Finding]:
+    """What is wrong with the ops of `plan`, one finding an op at most; its tensors and names are sound."""
+    specs = {row.name: Spec(DType(row.dtype), tuple(row.shape)) for row in plan.tensors}
+    for op in plan.ops:
+        reason = why_wrong(op, specs)
+        if reason is not None:
+            yield Finding(rule="K", where=f"op {op.name}", message=reason)
+
+
+def why_wrong(op: PlanOp, specs: Mapping[str, Spec]) -> str | None:
+    """Why the op table does not have `op` over tensors of these `specs`; None where it does."""
+    kind = KINDS.get(op.kind)
+    if kind is None:
+        return f"there is no op kind {op.kind!r:.80}; see docs/ops.md"
+    if kind.view:
+        return f"a {op.kind} is no op of a plan: its reader names the tensor that holds the bytes"
+    try:
+        _check_attributes(op.kind, op.attrs)
+        if op.rng is None and _is_random(op.kind, op.attrs):
+            return f"a {op.kind} draws random numbers; rng must be the number of its stream"
+        expected = infer(op.kind, [specs[name] for name in op.inputs], op.attrs)
+    except ShapeError as error:
+        return str(error)
+    return _difference(op.kind, expected, [specs[name] for name in op.outputs])
+
+
+def _check_attributes(kind: str, attrs: Attrs) -> None:
+    """Raises ShapeError for attributes that the kind, or a part of a fused op, does not take."""
+    check_attributes(kind, {name: value for name, value in attrs.items() if name != _VIEWS})
+    if kind == "fused":
+        for part in parts_of(attrs):
+            check_attributes(part.kind, part.attrs)
+
+
+def _is_random(kind: str, attrs: Attrs) -> bool:
+    if kind == "fused":
+        return any(KINDS[part.kind].random for part in parts_of(attrs))
+    return KINDS[kind].random
+
+
+def _difference(kind: str, expected: Specs, written: Specs) -> str | None:
+    if len(expected) != len(written):
+        return f"a {kind} of these inputs gives {len(expected)} outputs ({show_all(expected)}), not {len(written)}"
+    if any(a.dtype is not b.dtype or a.shape != b.shape for a, b in zip(expected, written, strict=True)):
+        return f"a {kind} of these inputs gives {show_all(expected):.200}, the plan says {show_all(written):.200}"
+    return None
