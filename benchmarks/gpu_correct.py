@@ -144,17 +144,16 @@ def planned_step(path: Path, plan: StepPlan, feed: dict[str, Any]) -> Step:
 
     kinks = [node for node in onnx.load(path).graph.node if node.op_type in KINKS]
     positions = {op.outputs[0]: op.outputs[1] for op in plan.ops if op.kind == "max_pool"}
-    widths = {tensor.name: tensor.shape[-1] for tensor in plan.tensors}
+    shapes = {tensor.name: tensor.shape for tensor in plan.tensors}
     backend = Watched()
     backend.watched = frozenset(positions.get(node.output[0], node.output[0]) for node in kinks)
     with TrainingSession(plan, weights_of(path, plan), backend=backend) as session:
         loss, found, names = session.step(feed), dict(backend.tapped()), gradient_names(session.index)
-        shapes = {name: tuple(session.index.tensors[name].shape) for name in names}
     decisions = []
     for node in kinks:
         name = node.output[0]
         values = torch.as_tensor(found[positions.get(name, name)], device="cuda")
-        decisions.append(places_of(node, values, widths[node.input[0]]) if name in positions else values > 0)
+        decisions.append(places_of(node, values, shapes[node.input[0]][-1]) if name in positions else values > 0)
     return Step(
         loss=loss,
         gradients={name: found[grad].reshape(shapes[name]) for name, grad in names.items()},

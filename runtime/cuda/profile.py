@@ -76,7 +76,8 @@ def profile_plan(
 ) -> Profiled:
     """Measured costs of everything in `plan` on this machine's GPU.
 
-    Of each convolution's engines the first `engines` that the library lists are measured (default: all of them).
+    Of each convolution's engines the first `engines` that the library lists and that run here are measured (default:
+    all of them).
     All memory taken stays under `budget_bytes` (default: what is free). Raises RunError: SNP-R050, SNP-R051
     without a device, SNP-R052 where the device cannot give what the largest op needs.
     """
@@ -162,12 +163,16 @@ class Profiler:
         offered = self._kernels.library().engines(problem)
         found: dict[int, Engine] = {}
         for separate in (False, True):
-            for candidate in [engine for engine in offered if engine.separate_bias is separate][: self._limit]:
+            running = 0
+            for candidate in (engine for engine in offered if engine.separate_bias is separate):
+                if running == self._limit:
+                    break
                 self.tried += 1
                 engine = self._try(call, candidate, list(found.values()))
                 if engine is None:
                     self.failed += 1
                 else:
+                    running += 1
                     found.setdefault(engine.id, engine)
         return list(found.values())
 
