@@ -18,7 +18,7 @@ import snplan.ops  # noqa: F401  (fills the op table)
 from snplan.analysis.floor import Floor, baseline_bytes, floor
 from snplan.analysis.index import Choice, IndexedStep, index_step
 from snplan.cost.bounds import lower_bound_us
-from snplan.cost.device import Device, load_device
+from snplan.cost.device import Device, Precision, load_device
 from snplan.cost.engines import engines
 from snplan.cost.limits import check_sizes
 from snplan.cost.pools import fastest_link, parse_pool, unique
@@ -38,7 +38,6 @@ from snplan.strategies.registry import parse_strategy
 from snplan.units import format_bytes, round_up
 
 if TYPE_CHECKING:
-    from snplan.cost.device import Precision
     from snplan.frontend.load import LoadedModel
     from snplan.solver.refine import Outcome
 
@@ -219,7 +218,7 @@ def plan_prepared(
         else:
             chosen = _ruled(strategy, task, options)
     with clock.timed("bound"):
-        bound = _bound(prepared.step, indexed, device, budget, chosen.step_us)
+        bound = _bound(indexed, device, budget, chosen.step_us)
     outcome = None
     if options.solver == "cp-sat" and strategy is None and kept is None:
         with clock.timed("solve"):
@@ -406,7 +405,7 @@ def _no_plan(search: Search, options: CompileOptions) -> Exception:
     )
 
 
-def _bound(step: Step, indexed: IndexedStep, device: Device, budget: int, found: int) -> int:
+def _bound(indexed: IndexedStep, device: Device, budget: int, found: int) -> int:
     """A lower bound on the step time in microseconds; raises PlanError where a plan beats it (a bug)."""
     bound = lower_bound_us(indexed, fastest_link(device), budget)
     if bound > found:

@@ -1,67 +1,279 @@
 """Lower bounds on the step time: no plan of the step within the budget is faster.
 
-1. The compute stream runs every op at least once: the sum of op times, each with its fastest engine.
-2. Take any op v. When it first runs, all ops that it depends on have run and none of those that depend on it. Tensors
-   written by the former and read by the latter, and persistent tensors that the latter update, are then somewhere: on
-   the device, beside v's own inputs and outputs; on the host, which takes as many bytes over the link in each direction
-   (a tensor that was on the host from the start is back there, updated, at the end); or nowhere, to be recomputed,
-   which takes their op's time again and is open to forward ops only. With E bytes too many for the budget, x of them
-   copied and the others recomputed in the cheapest way (fractions allowed),
+1. The compute stream runs every op at least once, with an engine whose workspace fits beside what the op reads and
+   writes: C microseconds in all.
+2. Take any op v. When it first runs, all ops that it depends on have run and none of those that depend on it. So the
+   items of its cut (`snplan.cost.cuts`) are somewhere: on the device, beside what v itself needs; in host memory; or
+   nowhere, to be made again. What is E bytes too many for the budget is absent, and each byte of it costs time:
 
-       step time >= min over x of max(sum of op times + recompute(E - x), copies of x bytes each way)
+   - An item that is made again adds the time of its op to C.
+   - An item that must come back goes over the link in both directions. What goes both ways takes time on the link,
+     as much at a time as both directions together move: a bound of its own.
+   - What is in host memory when v begins was copied out before that, each item after the ops that make it. Let `room`
+     be C less the microseconds of v and of the ops that depend on it: without stalls v begins no later than that (ops
+     run again after v delay no copy before it). Of the items made at time m or later the link moves at most room - m
+     microseconds' worth while ops run. Every copy beyond that, for whatever m, delays the step by as much as it takes.
+   - What is in host memory when v ends comes back after that, each item before the ops that read it: the same with
+     time read backwards. Here the ops that run again and the copies are on the same side of v and may overlap: the
+     step is late by at least any weighted mean of the two.
 
-   holds for every order of the ops. It is evaluated at the ops with the most live bytes and some spread over the step.
+   With a price for each absent byte (a Lagrange multiplier), every item is absent in the cheapest way: made again,
+   copied with a delay, or copied for nothing where the windows have room. The windows are nested, so what goes into
+   them is a matroid and the dearest items are chosen greedily (as for jobs with deadlines, Moore 1968), parts allowed.
+   `absent_ticks` has the proof. v's engine is part of it: the least over its engines of its time and of what its
+   workspace drives out.
+
+All of it holds for every order of the ops. It is evaluated in integers, rounded down, at the ops where most is too
+much for the budget.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
+from snplan.analysis.floor import working_set
+from snplan.analysis.index import IndexedStep
+from snplan.cost.cuts import NEVER, Bools, Cut, Cutter, Ints
 from snplan.cost.device import Device
-from snplan.ir import Graph, Phase, Step
-from snplan.ops import inplace_pairs
+from snplan.units import GRANULE
+
+Floats: TypeAlias = npt.NDArray[np.float64]
 
 _WORK = 800_000  # ops visited for all cuts together
 _CUTS = 24
+_TICKS = 1 << 20  # of a microsecond
+_FINE = 20  # bits of a worth for each tick of the link
+_BISECTIONS = 3
+_ITEMS = 1500  # more of them are put together,
+_GROUPS = 128  # in so many groups
 _SLACK = 1 - 1e-9  # rounding of floats must not lift the bound above the truth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
-    """What must exist while an op runs.
+class Absence:
+    """Items in one view of a cut: what their absence costs.
 
-    here        bytes of the op's own inputs and outputs, without outputs that can be in place
-    stuck       bytes that can only be on the device or on the host
-    droppable   (bytes, microseconds of the op that writes them again), the cheapest microsecond a byte first
+    granules   of memory that the absence of each gives
+    cost       ticks that its absence costs
+    link       ticks of copying that it takes instead, for nothing, where the windows have room; 0: it takes no room
+    room       ticks of link time for it and all items with less room
     """
 
-    here: int
-    stuck: int
-    droppable: tuple[tuple[int, int], ...]
-
-    @property
-    def bytes(self) -> int:
-        """All bytes of the cut."""
-        return self.here + self.stuck + sum(size for size, _ in self.droppable)
+    granules: Ints
+    cost: Ints
+    link: Ints
+    room: Ints
 
 
-def lower_bound_us(step: Step, costs: np.ndarray, device: Device, budget_bytes: int | None = None) -> int:
-    """Microseconds that no plan of `step` beats within `budget_bytes` (those for buffers, without the reserve).
-
-    `costs` are the times of `step.graph.ops` with their fastest engines (`op_costs`). Without a budget the bound is
-    their sum.
-    """
-    compute = int(costs.sum())
+def lower_bound_us(step: IndexedStep, device: Device, budget_bytes: int | None = None) -> int:
+    """Microseconds that no plan of `step` beats within `budget_bytes` (those for buffers, without the reserve)."""
     if budget_bytes is None:
-        return compute
-    times = costs.tolist()
-    live = _live_bytes(step.graph)
-    preds = predecessors(step.graph)
-    cuts = (cut_at(step, times, v, preds) for v in _candidates(step.graph, live, budget_bytes))
-    return max((compute, *(spill_bound_us(compute, cut, device, budget_bytes) for cut in cuts)))
+        return sum(step.cost)
+    us = fitting_us(step, budget_bytes)
+    best = sum(us)
+    ops = _candidates(step, us, device, budget_bytes)
+    if not ops:
+        return best
+    cutter = Cutter(step=step, us=us)
+    for op in ops:
+        best = max(best, cut_bound_us(step, us, cutter.at(op), device, budget_bytes, best))
+    return best
+
+
+def fitting_us(step: IndexedStep, budget_bytes: int) -> list[int]:
+    """Microseconds of each op with the fastest engine whose workspace fits beside what the op reads and writes."""
+    us = list(step.cost)
+    for op, engines in enumerate(step.engines):
+        if engines:
+            us[op] = min((us for _, us in _engines(step, op, budget_bytes)), default=us[op])
+    return us
+
+
+def _engines(step: IndexedStep, op: int, budget_bytes: int) -> Iterator[tuple[int, int]]:
+    """(workspace, microseconds) of the engines of `op` that fit, the fastest first."""
+    engines = step.engines[op]
+    if not engines:
+        yield 0, step.cost[op]
+        return
+    room = budget_bytes - working_set(step, op) + engines[0].workspace
+    yield from ((engine.workspace, engine.us) for engine in reversed(engines) if engine.workspace <= room)
+
+
+def cut_bound_us(
+    step: IndexedStep, us: Sequence[int], cut: Cut, device: Device, budget_bytes: int, least: int = 0
+) -> int:
+    """The bound of one cut: the least over the engines of its op; not exact where it does not exceed `least`."""
+    best: int | None = None
+    for workspace, op_us in _engines(step, cut.op, budget_bytes):
+        compute = sum(us) - us[cut.op] + op_us
+        found = max(compute, engine_bound_us(cut, compute, op_us, cut.bytes + workspace - budget_bytes, device))
+        best = found if best is None else min(best, found)
+        if best <= least:
+            break
+    return best if best is not None else least
+
+
+def engine_bound_us(cut: Cut, compute_us: int, op_us: int, excess: int, device: Device) -> int:
+    """The bound of a cut with one engine of its op: ops take `compute_us`, it `op_us`; `excess` bytes are absent."""
+    if excess <= 0:
+        return compute_us
+    found = [link_bound_us(cut, compute_us, excess, device)]
+    leaving = leaving_absence(cut, compute_us - op_us - cut.after, device)
+    found.append(compute_us + _late_us(leaving, excess))
+    for part in (1, 2):
+        late = _late_us(returning_absence(cut, compute_us - op_us - cut.before, device, part), excess)
+        found.append(compute_us + late)
+    return max(found)
+
+
+def leaving_absence(cut: Cut, room_us: int, device: Device) -> Absence:
+    """What the absence of items costs before the cut's op begins, `room_us` after the step did if nothing stalls."""
+    link = np.where(cut.made >= 0, _copy_ticks(cut.moved, device.d2h_bytes_per_s, device), 0)
+    again = np.where(cut.again >= 0, cut.again * _TICKS, link)
+    room = (room_us - np.maximum(cut.made, 0)) * _TICKS
+    return Absence(granules=cut.size // GRANULE, cost=np.minimum(link, again), link=link, room=room)
+
+
+def returning_absence(cut: Cut, room_us: int, device: Device, part: int) -> Absence:
+    """What it costs after the op: 1 / `part` of the copies' time, or the rest of that of the ops that run again."""
+    link = np.where(cut.due >= 0, _copy_ticks(cut.moved, device.h2d_bytes_per_s, device), 0)
+    again = np.where(cut.again >= 0, cut.again * _TICKS * (part - 1) // part, link)
+    room = (room_us - np.maximum(cut.due, 0)) * _TICKS
+    return Absence(granules=cut.size // GRANULE, cost=np.minimum(link // part, again), link=link, room=room)
+
+
+def _copy_ticks(moved: Ints, bytes_per_s: int, device: Device) -> Ints:
+    """Ticks of copying each item: latency, then its bytes at the rate of one direction alone, rounded down."""
+    per_us = -(-bytes_per_s // 10**6)
+    whole, rest = moved // per_us, moved % per_us  # apart, since bytes times ticks need not fit 64 bits
+    ticks: Ints = (device.copy_latency_us + whole) * _TICKS + rest * _TICKS // per_us
+    return ticks
+
+
+def _late_us(absence: Absence, excess: int) -> int:
+    """Microseconds by which `excess` absent bytes delay the step, at the price that tells most."""
+    wanted = -(-excess // GRANULE)
+    free = absence.cost <= 0
+    wanted -= int(absence.granules[free].sum())
+    if wanted <= 0 or free.all():
+        return 0
+    return -(-_best_ticks(_in_order(absence, ~free), wanted) // _TICKS)
+
+
+def _in_order(absence: Absence, chosen: Bools) -> Absence:
+    """The chosen items by room upwards; of many, neighbours that are alike are put together."""
+    room = np.maximum(absence.room[chosen], 0)
+    order = np.argsort(room, kind="stable")
+    columns = (absence.granules[chosen][order], absence.cost[chosen][order], absence.link[chosen][order], room[order])
+    if len(order) > _ITEMS:
+        columns = _merged(*columns)
+    return Absence(granules=columns[0], cost=columns[1], link=columns[2], room=columns[3])
+
+
+def _merged(granules: Ints, cost: Ints, link: Ints, room: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """Items in groups of neighbours: those of a group that are alike as one, with the room of the last of the group."""
+    group = np.arange(len(room)) // -(-len(room) // _GROUPS)
+    last = np.flatnonzero(np.diff(group, append=-1))
+    kinds, which, count = np.unique(np.stack((granules, cost, link)), axis=1, return_inverse=True, return_counts=True)
+    both, repeats = np.unique(group * len(count) + which.reshape(-1), return_counts=True)
+    granules, cost, link = kinds[:, both % len(count)] * repeats
+    return granules, cost, link, room[last][both // len(count)]
+
+
+def _best_ticks(items: Absence, wanted: int) -> int:
+    """The most that `absent_ticks` says for any price: concave in the price, it breaks where items change sides."""
+    prices = np.unique(-(-items.cost // items.granules)).tolist()
+    best, low, high = 0, 0, len(prices) - 1
+    while low <= high:
+        middle = (low + high) // 2
+        ticks, slope = absent_ticks(items, wanted, prices[middle])
+        best = max(best, ticks)
+        if slope > 0:
+            low = middle + 1
+        else:
+            high = middle - 1
+    below, above = prices[low - 1] if low else 0, prices[min(low, len(prices) - 1)]
+    for _ in range(_BISECTIONS):
+        middle = (below + above) // 2
+        ticks, slope = absent_ticks(items, wanted, middle)
+        best = max(best, ticks)
+        below, above = (middle, above) if slope > 0 else (below, middle)
+    return best
+
+
+def absent_ticks(items: Absence, wanted: int, price: int) -> tuple[int, float]:
+    """Ticks that the absence of `wanted` granules costs at least, and how that changes with the price.
+
+    Proof. Let a plan have part d of an item absent at its cost and part h within the windows, d + h <= 1. Granules of
+    all absent parts are at least `wanted`, so for each price p >= 0 the costs are at least
+
+        p wanted - sum of (d + h) p granules + sum of d cost
+            >= p wanted - sum of max(0, p granules - cost) - sum of h min(p granules, cost)
+
+    and the last sum is at most what the greedy choice gives, whose worths are rounded up. Items come by room upwards.
+    """
+    worth = np.minimum(items.granules * price, items.cost)
+    surplus = int((items.granules * price - worth).sum())
+    taken, parts = _greedy(worth, items.link, items.room)
+    cheap = items.cost <= items.granules * price
+    slope = wanted - float(items.granules[cheap].sum()) - float((items.granules * parts)[~cheap].sum())
+    return price * wanted - surplus - taken, slope
+
+
+def _greedy(worth: Ints, link: Ints, room: Ints) -> tuple[int, Floats]:
+    """The most worth that the windows take, rounded up, and the part of each item that is taken.
+
+    Each item takes `link` of the windows; of the items up to any place in the order at most `room` there is taken.
+    """
+    rates = (((worth << _FINE) // link) + 1).tolist()
+    links, rooms = link.tolist(), room.tolist()
+    heap: list[tuple[int, int]] = []
+    left = links.copy()
+    total = 0
+    for i, (rate, most) in enumerate(zip(rates, rooms, strict=True)):
+        heappush(heap, (rate, i))
+        total += links[i]
+        while total > most:
+            worst = heap[0][1]
+            out = min(left[worst], total - most)
+            left[worst] -= out
+            total -= out
+            if not left[worst]:
+                heappop(heap)
+    taken = sum(rate * rest for rate, rest in zip(rates, left, strict=True))
+    return -(-taken >> _FINE), np.asarray(left, np.float64) / link.astype(np.float64)
+
+
+def link_bound_us(cut: Cut, compute_us: int, excess: int, device: Device) -> int:
+    """The bound from the time of the link: what goes both ways, and what is made again instead, the cheapest first."""
+    both, per_byte = cut.both, copies_us(1, 1, device)
+    # In bytes that copies move: what buffers have beyond them is absent for nothing, as is what goes one way only.
+    left: float = excess - int(cut.size.sum()) + int(cut.moved[both].sum())
+    time: float = compute_us
+    for moved, us in _by_rate(cut):
+        if left * per_byte <= time:
+            break
+        # Made again, d bytes more raise compute time by d us and shorten copies by d per_byte, until both are equal.
+        part = min(float(moved), left, (left * per_byte - time) / (us / moved + per_byte))
+        time += part * us / moved
+        left -= part
+        if part < moved:
+            break
+    return max(compute_us, int(max(time, left * per_byte) * _SLACK))
+
+
+def _by_rate(cut: Cut) -> list[tuple[int, int]]:
+    """(bytes, microseconds) of the items that can be made again, the cheapest microsecond a byte first."""
+    chosen = cut.both & (cut.again != NEVER) & (cut.moved > 0)
+    items = zip(cut.moved[chosen].tolist(), cut.again[chosen].tolist(), strict=True)
+    return sorted(items, key=lambda item: item[1] / item[0])
 
 
 def copies_us(h2d_bytes: float, d2h_bytes: float, device: Device) -> float:
@@ -72,101 +284,31 @@ def copies_us(h2d_bytes: float, d2h_bytes: float, device: Device) -> float:
     return both + (h2d_bytes - both * h2d_both) / h2d + (d2h_bytes - both * d2h_both) / d2h
 
 
-def spill_bound_us(compute_us: int, cut: Cut, device: Device, budget_bytes: int) -> int:
-    """The bound that one cut gives, at least `compute_us`; see rule 2 of the module."""
-    excess: float = cut.bytes - budget_bytes
-    time: float = compute_us
-    per_byte = copies_us(1, 1, device)
-    for size, us in cut.droppable:
-        if excess * per_byte <= time:
-            break
-        # Recomputing d bytes more: compute time rises by us / size, copies shrink by per_byte, until both are equal.
-        part = min(float(size), excess, (excess * per_byte - time) / (us / size + per_byte))
-        time += part * us / size
-        excess -= part
-        if part < size:
-            break
-    return max(compute_us, int(max(time, excess * per_byte) * _SLACK))
-
-
-def predecessors(graph: Graph) -> list[list[int]]:
-    """For each op the ops that write what it reads."""
-    return [[graph.producer[name] for name in op.inputs if name in graph.producer] for op in graph.ops]
-
-
-def cut_at(step: Step, times: Sequence[int], v: int, preds: Sequence[Sequence[int]]) -> Cut:
-    """The cut at op `v` of the step's graph; `preds` are the `predecessors` of its ops."""
-    graph, op = step.graph, step.graph.ops[v]
-    before, after = _ancestors(preds, v), _descendants(preds, v)
-    own = {*op.inputs, *op.outputs}
-    here = sum(graph.tensors[name].bytes for name in own)
-    shared = {output for output, _ in inplace_pairs(op, graph.tensors)}
-    here -= sum(graph.tensors[op.outputs[output]].bytes for output in shared)
-    stuck = _updated_later(step, after, own)
-    droppable: list[tuple[int, int]] = []
-    for p in range(v):
-        if not before[p]:
-            continue
-        names = [name for name in graph.ops[p].outputs if name not in own]
-        size = sum(graph.tensors[name].bytes for name in names if any(after[r] for r in graph.readers[name]))
-        if size and graph.ops[p].phase is Phase.FORWARD:
-            droppable.append((size, times[p]))
-        else:
-            stuck += size
-    return Cut(here=here, stuck=stuck, droppable=tuple(sorted(droppable, key=lambda item: item[1] / item[0])))
-
-
-def _updated_later(step: Step, after: bytearray, own: set[str]) -> int:
-    """Bytes of the persistent tensors that ops of `after` read and the step replaces, without those of `own`."""
-    graph = step.graph
-    return sum(
-        graph.tensors[name].bytes
-        for name, following in step.becomes.items()
-        if following != name and name not in own and any(after[reader] for reader in graph.readers[name])
-    )
-
-
-def _ancestors(preds: Sequence[Sequence[int]], v: int) -> bytearray:
-    """1 for each op that `v` depends on."""
-    found = bytearray(len(preds))
-    found[v] = 1
-    for i in range(v, -1, -1):
-        if found[i]:
-            for p in preds[i]:
-                found[p] = 1
-    found[v] = 0
-    return found
-
-
-def _descendants(preds: Sequence[Sequence[int]], v: int) -> bytearray:
-    """1 for each op that depends on `v`."""
-    found = bytearray(len(preds))
-    found[v] = 1
-    for i in range(v + 1, len(preds)):
-        for p in preds[i]:
-            if found[p]:
-                found[i] = 1
-                break
-    found[v] = 0
-    return found
-
-
-def _live_bytes(graph: Graph) -> np.ndarray:
-    """Bytes of tensors that ops write, live during each op in the order of the graph."""
-    change = np.zeros(len(graph.ops) + 1, dtype=np.int64)
-    for name, start in graph.producer.items():
-        size, readers = graph.tensors[name].bytes, graph.readers[name]
-        change[start] += size
-        change[(readers[-1] if readers else start) + 1] -= size
-    return np.cumsum(change[:-1])
-
-
-def _candidates(graph: Graph, live: np.ndarray, budget_bytes: int) -> list[int]:
-    """Ops to cut at: those with the most live bytes, and evenly spread ones; none where every tensor fits at once."""
-    count = len(graph.ops)
-    if count == 0 or sum(tensor.bytes for tensor in graph.tensors.values()) <= budget_bytes:
+def _candidates(step: IndexedStep, us: Sequence[int], device: Device, budget_bytes: int) -> list[int]:
+    """Ops to cut at: in parts of the step, where most is too much beyond what the link can have moved by then."""
+    count = len(step.ops)
+    if count == 0 or sum(step.size) + max((e[-1].workspace for e in step.engines if e), default=0) <= budget_bytes:
         return []
+    times = np.cumsum(np.asarray(us, np.int64)) - us
+    workspace = np.asarray([engines[-1].workspace if engines else 0 for engines in step.engines], np.int64)
+    over = _live_bytes(step) + workspace - budget_bytes
+    score = over - times * (device.d2h_bytes_per_s / 1e6)
     cuts = max(2, min(_CUTS, _WORK // count))
-    peaks = np.argsort(-live, kind="stable")[: cuts // 2].tolist()
-    spread = np.linspace(0, count - 1, cuts - cuts // 2).astype(int).tolist()
-    return sorted({*peaks, *spread})
+    marks = np.unique(np.linspace(0, count, 2 * cuts + 1).astype(int))
+    tops = [int(a + np.argmax(score[a:b])) for a, b in pairwise(marks.tolist())]
+    tops = [op for op in tops if over[op] > 0]
+    return sorted(tops, key=lambda op: (-score[op], op))[:cuts]
+
+
+def _live_bytes(step: IndexedStep) -> Ints:
+    """Bytes of tensors at each op in the order of the step: from their producer, or the start, to their last reader."""
+    last = [max(producer, 0) for producer in step.producer]
+    for op, reads in enumerate(step.reads):
+        for tensor in reads:
+            last[tensor] = op
+    for tensor in (*step.outputs, *step.becomes.values()):
+        last[tensor] = len(step.ops) - 1
+    change = np.zeros(len(step.ops) + 1, np.int64)
+    np.add.at(change, np.maximum(step.producer, 0), step.size)
+    np.add.at(change, np.asarray(last) + 1, -np.asarray(step.size))
+    return np.cumsum(change[:-1])

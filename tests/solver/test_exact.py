@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from solver.steps import brute_force, budgets, chain, fan, random_graph, slow_link, step_of
 
@@ -82,10 +81,14 @@ def test_decisions_survive_a_residency(forward: Forward) -> None:
         assert first.live.tolist() == second.live.tolist()
 
 
-def test_the_model_bounds_the_time_of_every_plan_of_a_chain() -> None:
+BOUNDED = {"chain": chain(4), "fan": fan(2), "random 1": random_graph(5, 1), "random 2": random_graph(5, 2)}
+
+
+@pytest.mark.parametrize("forward", BOUNDED.values(), ids=BOUNDED)
+def test_the_lower_bound_is_under_the_optimum(forward: Forward) -> None:
     """The lower bound on all plans of the step is under the optimum of the space."""
-    step = step_of(chain(4), seed=2)
+    step = step_of(forward, seed=2)
     costs, space = step_costs(step, DEVICE), make_space(step, DEVICE)
     for budget in budgets(step, keep_all_candidate(step, costs).body.arena_bytes, 3):
-        bound = lower_bound_us(step.step, np.asarray(step.cost, np.int64), DEVICE, budget)
+        bound = lower_bound_us(step, DEVICE, budget)
         assert bound <= solved(space, Realiser(space=space, costs=costs, budget=budget)).time_us

@@ -1,0 +1,186 @@
+"""Cuts of a step: all that must be somewhere while one op runs for the first time, whatever the order of the ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from snplan.analysis.floor import working_set
+from snplan.analysis.index import IndexedStep
+from snplan.analysis.reach import ancestor_us, descendant_us
+from snplan.ir import Phase
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+Items: TypeAlias = tuple[Ints, Ints, Ints, Ints, Ints, Bools]
+NEVER = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """What must be somewhere while op `op` runs for the first time: on the device, in host memory, or made again.
+
+    here            bytes of what the op itself reads and writes, what can be in place counted once; no workspace
+    before, after   microseconds of the ops that it depends on, and of those that depend on it
+    size            bytes of the buffer of each item: of a tensor, or of the outputs of one op
+    moved           bytes that a copy of it moves
+    again           microseconds of the op that makes it again; NEVER where nothing can
+    made            microseconds of ops that must run before it is there to be copied out; NEVER where it need not be,
+                    because it may have been in host memory from the start
+    due             microseconds of ops that can only run after it is back; NEVER where nothing has to read it again
+    both            whether its absence takes a copy in each direction at some time in the step
+    """
+
+    op: int
+    here: int
+    before: int
+    after: int
+    size: Ints
+    moved: Ints
+    again: Ints
+    made: Ints
+    due: Ints
+    both: Bools
+
+    @property
+    def bytes(self) -> int:
+        """All bytes of the cut."""
+        return self.here + int(self.size.sum())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cutter:
+    """Makes cuts of `step` whose ops take `us` microseconds at least."""
+
+    step: IndexedStep
+    us: Sequence[int]
+    preds: list[list[int]] = field(init=False)
+    made: Ints = field(init=False)
+    due: Ints = field(init=False)
+    edges: tuple[Ints, Ints] = field(init=False)
+    producer: Ints = field(init=False)
+    size: Ints = field(init=False)
+    moved: Ints = field(init=False)
+
+    def __post_init__(self) -> None:
+        step, tensors = self.step, self.step.step.graph.tensors
+        preds = [[step.producer[t] for t in reads if step.producer[t] >= 0] for reads in step.reads]
+        us = np.asarray(self.us, np.int64)
+        readers = np.repeat(np.arange(len(step.ops)), [len(reads) for reads in step.reads])
+        values: dict[str, object] = {
+            "preds": preds,
+            "made": np.asarray(ancestor_us(preds, self.us), np.int64) + us,
+            "due": np.asarray(descendant_us(preds, self.us), np.int64) + us,
+            "edges": (readers, np.fromiter(chain.from_iterable(step.reads), np.int64, len(readers))),
+            "producer": np.asarray(step.producer, np.int64),
+            "size": np.asarray(step.size, np.int64),
+            "moved": np.asarray([tensors[name].bytes for name in step.names], np.int64),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def at(self, op: int) -> Cut:
+        """The cut at `op`."""
+        step, us = self.step, np.asarray(self.us, np.int64)
+        before, after = _ancestors(self.preds, op), _descendants(self.preds, op)
+        due = self._due(after)
+        free = np.ones(len(step.names), np.bool_)
+        free[[*step.reads[op], *step.writes[op]]] = False
+        groups = (self._written(before, due, free), self._sources(due, free), self._persistent(op, before, after, due))
+        size, moved, again, made, back, both = (np.concatenate(column) for column in zip(*groups, strict=True))
+        engines = step.engines[op]
+        return Cut(
+            op=op,
+            here=working_set(step, op) - (engines[0].workspace if engines else 0),
+            before=int(us[before].sum()),
+            after=int(us[after].sum()),
+            size=size,
+            moved=moved,
+            again=again,
+            made=made,
+            due=back,
+            both=both,
+        )
+
+    def _due(self, after: Bools) -> Ints:
+        """For each tensor the microseconds of ops that can only run after it is back; NEVER where there are none."""
+        readers, tensors = self.edges
+        late = after[readers]
+        due = np.full(len(self.step.names), NEVER, np.int64)
+        np.maximum.at(due, tensors[late], self.due[readers[late]])
+        return due
+
+    def _written(self, before: Bools, due: Ints, free: Bools) -> Items:
+        """What ops of `before` write for readers to come, or as results of the step; outputs of one op are one item."""
+        step = self.step
+        needed = due >= 0
+        needed[list(step.outputs)] = True
+        needed[list(step.becomes.values())] = False  # `_persistent` has them
+        chosen = np.flatnonzero(needed & free & (self.producer >= 0) & before[self.producer])
+        chosen = chosen[np.argsort(self.producer[chosen], kind="stable")]
+        ops, first = np.unique(self.producer[chosen], return_index=True)
+        if not len(ops):
+            return _NOTHING
+        size = np.add.reduceat(self.size[chosen], first)
+        # A part of the item must never take longer to copy than the outputs that it stands for.
+        share = np.minimum.reduceat(self.moved[chosen] / self.size[chosen], first)
+        single = np.diff(np.append(first, len(chosen))) == 1
+        moved: Ints = np.where(single, self.moved[chosen][first], (size * share * (1 - 1e-12)).astype(np.int64))
+        again = np.asarray(
+            [self.us[op] if step.ops[op].phase is Phase.FORWARD else NEVER for op in ops.tolist()], np.int64
+        )
+        back = np.minimum.reduceat(due[chosen], first)
+        return size, moved, again, self.made[ops], back, back >= 0
+
+    def _sources(self, due: Ints, free: Bools) -> Items:
+        """Sources that the step never replaces: they may be in host memory from the start, and must be read again."""
+        fixed = [t for t in self.step.sources if free[t] and due[t] >= 0 and self.step.becomes.get(t, t) == t]
+        never = np.full(len(fixed), NEVER, np.int64)
+        return self.size[fixed], self.moved[fixed], never, never, due[fixed], np.zeros(len(fixed), np.bool_)
+
+    def _persistent(self, op: int, before: Bools, after: Bools, due: Ints) -> Items:
+        """Persistent tensors that the step replaces: the old value or the new one is somewhere at any time."""
+        step = self.step
+        own = {*step.reads[op], *step.writes[op]}
+        pairs = [(a, b) for a, b in step.becomes.items() if step.producer[b] >= 0 and a not in own and b not in own]
+        if not pairs:
+            return _NOTHING
+        old, new = np.asarray(pairs, np.int64).T
+        writers = self.producer[new]
+        made = np.where(before[writers], self.made[writers], NEVER)
+        back = np.where(after[writers], due[old], np.where(before[writers], due[new], NEVER))
+        return self.size[old], self.moved[old], np.full(len(old), NEVER), made, back, np.ones(len(old), np.bool_)
+
+
+_NONE = np.zeros(0, np.int64)
+_NOTHING: Items = (_NONE, _NONE, _NONE, _NONE, _NONE, np.zeros(0, np.bool_))
+
+
+def _ancestors(preds: Sequence[Sequence[int]], op: int) -> Bools:
+    """Which ops `op` depends on."""
+    found = bytearray(len(preds))
+    found[op] = 1
+    for i in range(op, -1, -1):
+        if found[i]:
+            for p in preds[i]:
+                found[p] = 1
+    found[op] = 0
+    return np.frombuffer(found, np.bool_)
+
+
+def _descendants(preds: Sequence[Sequence[int]], op: int) -> Bools:
+    """Which ops depend on `op`."""
+    found = bytearray(len(preds))
+    found[op] = 1
+    for i in range(op + 1, len(preds)):
+        for p in preds[i]:
+            if found[p]:
+                found[i] = 1
+                break
+    found[op] = 0
+    return np.frombuffer(found, np.bool_)
