@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 
 from snplan.analysis.index import IndexedStep
 from snplan.ir import Phase
@@ -48,6 +50,22 @@ class Schedule:
         """The position after the last execution."""
         return len(self.runs)
 
+    @cached_property
+    def starts(self) -> list[int]:
+        """Microsecond at which each position starts when nothing stalls; one more entry for the end."""
+        cost = self.step.cost
+        return list(accumulate([cost[op] for op in self.runs], initial=0))
+
+    @cached_property
+    def choosers(self) -> dict[int, list[int]]:
+        """Positions of every execution of the ops that have engines."""
+        engines = self.step.engines
+        found: dict[int, list[int]] = {}
+        for position, op in enumerate(self.runs):
+            if engines[op]:
+                found.setdefault(op, []).append(position)
+        return found
+
     def least_us(self) -> int:
         """Microseconds of all executions: no plan of the schedule takes less."""
         return sum(self.step.cost) + self.recompute_us()
@@ -73,19 +91,20 @@ class _Builder:
             self._value(tensor, SOURCE_BIRTH)
 
     def _value(self, tensor: int, birth: int) -> int:
+        value = len(self.values)
         self.values.append(Value(tensor, birth))
-        self.current[tensor] = len(self.values) - 1
-        return self.current[tensor]
+        self.current[tensor] = value
+        return value
 
     def execute(self, op: int, *, first: bool) -> None:
         """Append one execution of `op`; all that it reads must have a current value."""
-        position = len(self.runs)
-        reads = [self.current[t] for t in self.step.reads[op]]
+        position, current, values = len(self.runs), self.current, self.values
+        reads = [current[t] for t in self.step.reads[op]]
         for value in reads:
-            self.values[value].uses.append(position)
+            values[value].uses.append(position)
         writes = []
         for tensor in self.step.writes[op]:
-            kept = self.current[tensor]
+            kept = current[tensor]
             writes.append(self._value(tensor, position))
             if not first:
                 self._recomputed(tensor, kept)
@@ -192,7 +211,4 @@ def saved_tensors(step: IndexedStep) -> list[int]:
 
 def start_times(schedule: Schedule) -> Sequence[int]:
     """Microsecond at which each position starts when nothing stalls; one more entry for the end."""
-    times = [0]
-    for op in schedule.runs:
-        times.append(times[-1] + schedule.step.cost[op])
-    return times
+    return schedule.starts

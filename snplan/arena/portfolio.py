@@ -8,12 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from snplan.arena.effort import Effort, greedy_work
-from snplan.arena.heuristics import FEW, ORDERS, place_compiled, place_interpreted
+from snplan.arena.heuristics import FEW, ORDERS, by_duration, place_compiled, place_interpreted
 from snplan.arena.problem import Int64, Problem, height_of, lower_bound
+from snplan.arena.skyline import skyline
 
 ROUNDS = 200  # of local search, from each of the best greedy orders
 STARTS = 3
 PATIENCE = 10  # rounds before compiled code is worth its loading for a small problem, too
+CROWDED = 100_000  # buffers; from here on a search for gaps takes seconds
+NEAR = 0.0002  # of the bound: so close to it no seconds are spent
+ON_TOP = 6e3  # nanoseconds of work for each buffer on a skyline
 LEAST = 1e8  # nanoseconds of work for the greedy orders, however little time there is
 
 
@@ -30,6 +34,11 @@ def portfolio(problem: Problem, goal: int, effort: Effort) -> list[Placement]:
     """Return greedy placements, lowest first: up to one at the goal; only one where the goal is out of reach."""
     bound = lower_bound(problem)
     placements: list[Placement] = []
+    if len(problem) >= CROWDED and not problem.has_fixed:
+        placements.append(_on_top(problem))
+        effort.spend(ON_TOP * len(problem))
+        if placements[0].height <= max(goal, int(bound * (1 + NEAR)) if goal <= bound else 0):
+            return placements
     work, enough = greedy_work(problem), effort.left - max(effort.left / 2, LEAST)
     for order, smallest_gap in _greedy_orders(problem):
         placements.append(_placed(problem, order, smallest_gap=smallest_gap))
@@ -49,6 +58,12 @@ def _greedy_orders(problem: Problem) -> Iterator[tuple[Int64, bool]]:
 def _placed(problem: Problem, order: Int64, *, smallest_gap: bool = False, compiled: bool = False) -> Placement:
     place = place_compiled if compiled or len(problem) > FEW else place_interpreted
     offsets = place(problem, order, smallest_gap=smallest_gap)
+    return Placement(offsets=offsets, height=height_of(problem, offsets), order=order)
+
+
+def _on_top(problem: Problem) -> Placement:
+    order = by_duration(problem)
+    offsets = skyline(problem, order)
     return Placement(offsets=offsets, height=height_of(problem, offsets), order=order)
 
 

@@ -55,15 +55,20 @@ class _Emitter:
     def __init__(self, layout: Layout, offsets: Sequence[int], slots: Sequence[Slot], slot_of: dict[int, int]) -> None:
         self.layout, self.offsets, self.slots, self.slot_of = layout, offsets, slots, slot_of
         self.schedule = layout.residency.schedule
-        self.names = self.schedule.step.names
+        names = self.schedule.step.names
+        self.names = [names[value.tensor] for value in self.schedule.values]
+        self.ops = [op.name for op in self.schedule.step.ops]
+        self.only = [buffers[0] if len(buffers) == 1 else -1 for buffers in layout.stay_buffer]
         self.device, self.host, self.clocks = Memory(), Memory(), Clocks()
         self.body = Body()
         self.live = self.peak = 0
         self.ran = -1
         self.sent: dict[int, int] = {}
 
-    def name(self, value: int) -> str:
-        return self.names[self.schedule.values[value].tensor]
+    def places(self, values: Sequence[int], position: int) -> list[tuple[str, int]]:
+        """Names of values, and the buffers that hold them at a position."""
+        names, only, buffer_at = self.names, self.only, self.layout.buffer_at
+        return [(names[v], only[v] if only[v] >= 0 else buffer_at(v, position)) for v in values]
 
     def begin(self, buffer: int) -> None:
         low, size = self.offsets[buffer], self.layout.buffers[buffer].size
@@ -99,7 +104,7 @@ class _Emitter:
         after = self.clocks.order(action, H2D, wait)
         self.host.note(slot, H2D, action, write=False)
         self.device.note(copy.buffer, H2D, action, write=True)
-        self.body.actions.append(Prefetch(tensor=self.name(copy.value), slot=slot, buffer=copy.buffer, after=after))
+        self.body.actions.append(Prefetch(tensor=self.names[copy.value], slot=slot, buffer=copy.buffer, after=after))
 
     def offload(self, copy: Copy) -> None:
         slot, action = self.slot_of[copy.value], len(self.body.actions)
@@ -108,7 +113,7 @@ class _Emitter:
         after = self.clocks.order(action, D2H, wait)
         self.host.note(slot, D2H, action, write=True)
         self.device.note(copy.buffer, D2H, action, write=False)
-        self.body.actions.append(Offload(tensor=self.name(copy.value), buffer=copy.buffer, slot=slot, after=after))
+        self.body.actions.append(Offload(tensor=self.names[copy.value], buffer=copy.buffer, slot=slot, after=after))
 
     def algorithm(self, position: int) -> None:
         op = self.schedule.runs[position]
@@ -116,38 +121,30 @@ class _Emitter:
         if choices:
             engine = choices[self.layout.residency.engine[op]].id
             workspace = self.layout.workspace.get(position)
-            name = self.schedule.step.ops[op].name
-            self.body.actions.append(Algorithm(op=name, engine=engine, workspace=workspace))
+            self.body.actions.append(Algorithm(op=self.ops[op], engine=engine, workspace=workspace))
 
     def run(self, position: int) -> None:
-        layout, schedule = self.layout, self.schedule
-        reads = [(v, layout.buffer_at(v, position)) for v in schedule.reads[position]]
-        writes = [(v, layout.buffer_at(v, position)) for v in schedule.writes[position]]
-        wait: Marks = (-1, max((self.sent[v] for v in layout.waits.get(position, ())), default=-1), -1)
+        layout, schedule, device = self.layout, self.schedule, self.device
+        reads = self.places(schedule.reads[position], position)
+        writes = self.places(schedule.writes[position], position)
+        wait: Marks = NONE
+        if layout.waits:
+            wait = (-1, max((self.sent[v] for v in layout.waits.get(position, ())), default=-1), -1)
         self.algorithm(position)
-        if position in layout.workspace:
-            wait = merge(wait, self.device.write(layout.workspace[position]))
+        workspace = layout.workspace.get(position)
+        written = [buffer for _, buffer in writes] if workspace is None else [workspace, *(b for _, b in writes)]
         for _, buffer in reads:
-            wait = merge(wait, self.device.read(buffer))
-        for _, buffer in writes:
-            wait = merge(wait, self.device.write(buffer))
+            wait = merge(wait, device.read(buffer))
+        for buffer in written:
+            wait = merge(wait, device.write(buffer))
         action = self.ran = len(self.body.actions)
         after = self.clocks.order(action, COMPUTE, wait)
-        if position in layout.workspace:
-            self.device.note(layout.workspace[position], COMPUTE, action, write=True)
         for _, buffer in reads:
-            self.device.note(buffer, COMPUTE, action, write=False)
-        for _, buffer in writes:
-            self.device.note(buffer, COMPUTE, action, write=True)
+            device.note(buffer, COMPUTE, action, write=False)
+        for buffer in written:
+            device.note(buffer, COMPUTE, action, write=True)
         kind = Run if schedule.first[position] else Recompute
-        self.body.actions.append(
-            kind(
-                op=schedule.step.ops[schedule.runs[position]].name,
-                reads=[(self.name(v), b) for v, b in reads],
-                writes=[(self.name(v), b) for v, b in writes],
-                after=after,
-            )
-        )
+        self.body.actions.append(kind(op=self.ops[schedule.runs[position]], reads=reads, writes=writes, after=after))
 
 
 def emit(layout: Layout, offsets: Sequence[int], slots: Sequence[Slot], slot_of: dict[int, int]) -> Body:
@@ -171,10 +168,10 @@ def _emit_start(emitter: _Emitter) -> None:
     for index, buffer in enumerate(layout.buffers):
         if buffer.resident is not None:
             emitter.begin(index)
-            emitter.body.resident.append(Place(tensor=emitter.name(buffer.resident), buffer=index))
+            emitter.body.resident.append(Place(tensor=emitter.names[buffer.resident], buffer=index))
     for value in range(len(emitter.schedule.step.sources)):
         if layout.residency.starts_in_host(value):
-            emitter.body.resident.append(Place(tensor=emitter.name(value), slot=emitter.slot_of[value]))
+            emitter.body.resident.append(Place(tensor=emitter.names[value], slot=emitter.slot_of[value]))
 
 
 def _emit_positions(emitter: _Emitter) -> None:

@@ -9,13 +9,16 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 
 COMPUTE, D2H, H2D = 0, 1, 2
+_OTHERS = ((D2H, H2D), (COMPUTE, H2D), (COMPUTE, D2H))
 NONE = (-1, -1, -1)
 Marks = tuple[int, int, int]  # the latest action on each stream, -1 for none
 
 
 def merge(a: Marks, b: Marks) -> Marks:
     """The later mark on each stream."""
-    return (max(a[0], b[0]), max(a[1], b[1]), max(a[2], b[2]))
+    a0, a1, a2 = a
+    b0, b1, b2 = b
+    return (a0 if a0 > b0 else b0, a1 if a1 > b1 else b1, a2 if a2 > b2 else b2)
 
 
 class ByteMap:
@@ -73,11 +76,15 @@ class Memory:
         return self._any[key]
 
     def note(self, key: int, stream: int, action: int, *, write: bool) -> None:
-        """Record an access."""
-        mark = (action if stream == 0 else -1, action if stream == 1 else -1, action if stream == 2 else -1)
-        self._any[key] = merge(self._any[key], mark)
+        """Record an access; actions come in ascending order, so it is the latest on its stream."""
+        compute, d2h, h2d = self._any[key]
+        if stream == COMPUTE:
+            marks = (action, d2h, h2d)
+        else:
+            marks = (compute, action, h2d) if stream == D2H else (compute, d2h, action)
+        self._any[key] = marks
         if write:
-            self._write[key] = self._any[key]
+            self._write[key] = marks
 
 
 class Clocks:
@@ -91,12 +98,11 @@ class Clocks:
         """The `after` list of `action` on `stream` that has to wait for `wait`; ascending."""
         known = self._tail[stream]
         after: list[int] = []
-        for needed in sorted((w for s, w in enumerate(wait) if s != stream and w >= 0), reverse=True):
-            other = wait.index(needed)
-            if known[other] >= needed:
-                continue
-            after.append(needed)
-            known = merge(known, self._clock[needed])
+        unknown = [(wait[other], other) for other in _OTHERS[stream] if wait[other] > known[other]]
+        for needed, other in sorted(unknown, reverse=True):
+            if known[other] < needed:
+                after.append(needed)
+                known = merge(known, self._clock[needed])
         own = list(known)
         own[stream] = action
         self._tail[stream] = self._clock[action] = (own[0], own[1], own[2])

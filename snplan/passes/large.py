@@ -1,15 +1,17 @@
 """Plans of large steps, near linear in ops: a few drafts that keep checkpoints, each laid out once.
 
 Where all of the forward pass goes through single tensors (bottlenecks), every so many of them are kept and what lies
-between them is recomputed, as far as the budget asks for it and the link cannot move it. The best draft by its estimate
-is placed as it was laid out: its live bytes end somewhat below the budget, which is room for fragmentation, so that the
-first placement nearly always fits. Where it does not, the same draft is laid out for less.
+between them is recomputed, as far as the budget asks for it and the link cannot move it. Fewer and fewer are kept as
+long as that saves time: longer segments write more when they run again. The best draft by its estimate is placed as it
+was laid out: its live bytes end somewhat below the budget, which is room for fragmentation, so that the first placement
+nearly always fits. Where it does not, the same draft is laid out for less.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from snplan.analysis.index import IndexedStep
 from snplan.analysis.schedule import Schedule, build_schedule, saved_tensors
@@ -19,8 +21,20 @@ from snplan.passes.slots import host_excess
 
 LARGE_STEP = 10_000  # ops; larger steps are planned here
 TARGETS = (0.985, 0.95, 0.88, 0.75)  # parts of the budget that live bytes may fill
-STRIDES = (4, 16)  # one in so many bottlenecks stays
+STRIDES = (2, 4, 16)  # one in so many bottlenecks stays
 SEGMENT = 0.7  # of the budget: the bound on a recomputed segment
+
+
+class _Ranked(NamedTuple):
+    """A sketch, the bytes of host memory that it needs too much, and its microseconds."""
+
+    excess: int
+    us: int
+    sketch: Sketch
+
+    def beats(self, excess: int, us: int) -> bool:
+        """Whether nothing with so many bytes too much and so many microseconds is better."""
+        return (self.excess, self.us) <= (excess, us)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,26 +71,32 @@ class LargeStep:
 
     def _best(self, target: int, interrupted: Callable[[], bool]) -> Sketch | None:
         """The sketch with the least time of those that the host has room for, or else with the least host memory."""
-        best: Sketch | None = None
-        rank = (0, 0)
-        for schedule in self._schedules(target):
-            if best is not None and (interrupted() or (rank[0] == 0 and schedule.least_us() >= rank[1])):
-                continue
-            found = sketch(schedule, target, self.costs)
-            if found is None:
-                continue
-            now = (max(0, host_excess(found.layout, self.host_limit)), found.step_us)
-            if best is None or now < rank:
-                best, rank = found, now
-        return best
+        best: _Ranked | None = None
+        for schedules in self._schedules(target):
+            before, tried = best, False
+            for schedule in schedules:
+                if best is not None and (interrupted() or best.beats(0, schedule.least_us())):
+                    continue
+                found, tried = self._ranked(schedule, target), True
+                if found is not None and (best is None or not best.beats(found.excess, found.us)):
+                    best = found
+            if before is not None and before is best and tried:
+                break
+        return None if best is None else best.sketch
 
-    def _schedules(self, target: int) -> Iterator[Schedule]:
-        """Schedules of drafts: for each stride what the link leaves to recompute, then all but the checkpoints."""
+    def _ranked(self, schedule: Schedule, target: int) -> _Ranked | None:
+        found = sketch(schedule, target, self.costs)
+        if found is None:
+            return None
+        return _Ranked(max(0, host_excess(found.layout, self.host_limit)), found.step_us, found)
+
+    def _schedules(self, target: int) -> Iterator[Iterator[Schedule]]:
+        """Schedules of drafts, for each stride: what the link leaves to recompute, then all but the checkpoints."""
         saved = frozenset(saved_tensors(self.step))
         narrow = bottlenecks(self.step)
         moved = self.costs.sent_forward(self.step, self.host_limit)
         for stride in STRIDES:
             drops = drop_order(self.step, int(self.budget * SEGMENT), frozenset(narrow[::stride]))
             some = drops_that_free(self.step, drops, self.peak - target - moved)
-            for count in dict.fromkeys((some, len(drops))):
-                yield build_schedule(self.step, saved - frozenset(drops[:count]) if count else None)
+            kept = (saved - frozenset(drops[:count]) if count else None for count in dict.fromkeys((some, len(drops))))
+            yield (build_schedule(self.step, tensors) for tensors in kept)
