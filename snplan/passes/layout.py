@@ -192,6 +192,7 @@ def _plan_prefetches(layout: Layout, live: Live, budget: int, copy_us: Callable[
         position = max(earliest, bisect_right(time, deadline, hi=start + 1) - 1, 0)
         position = reach_back(layout, buffer, position, live, budget)
         layout.prefetches.append(Copy(value=value, buffer=buffer, position=position))
+    layout.prefetches.reverse()  # of those issued together the one that is used first goes first
     layout.prefetches.sort(key=lambda copy: copy.position)
 
 
