@@ -61,6 +61,7 @@ def replay_script(plan: StepPlan) -> str:
         .get_template("replay.py.j2")
         .render(
             plan=plan,
+            told=_told,
             body=body,
             kernels=render(launch.source for each in writer.launches.values() for launch in each),
             convolutions=writer.convolutions,
@@ -77,6 +78,11 @@ def replay_script(plan: StepPlan) -> str:
             **used,
         )
     )
+
+
+def _told(text: object) -> str:
+    """Text of a plan file for the script's docstring: printable, and unable to end it."""
+    return repr(str(text))[1:-1].replace('"', "'")
 
 
 def _is_counted(tensor: PlanTensor) -> bool:

@@ -1,4 +1,4 @@
-"""Bytes as users write and read them; the granule that every buffer's size is a multiple of."""
+"""Bytes as users write and read them, names that are safe to show; the granule that all buffers are multiples of."""
 
 from __future__ import annotations
 
@@ -53,6 +53,15 @@ def format_bytes(size: int) -> str:
         if abs(size) >= scale:
             return f"{size / scale:.2f} {unit} ({size:,} B)"
     return f"{size:,} B"
+
+
+def printable(text: str) -> str:
+    """The text with control characters as escapes, so that a name from a file cannot steer the terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
 
 
 def format_us(time: int) -> str:

@@ -36,7 +36,7 @@ def writable(path: str | Path, *, what: str, keep: Sequence[Path] = (), device: 
         raise _refused(what, target, "it is no regular file; name a file")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise _refused(what, target, f"the folder {folder} does not allow it; choose another folder")
-    if target.exists() and any(target.samefile(path) for path in keep):
+    if target.exists() and any(path.exists() and target.samefile(path) for path in keep):
         raise _refused(what, target, "it would replace a file that the command reads; choose another name")
     return target
 

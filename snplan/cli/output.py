@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TextIO
 
 from snplan.errors import UsageError
+from snplan.units import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -48,8 +49,11 @@ def write_text(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Writes one line on standard error."""
-    _write(sys.stderr, f"{text}\n")
+    """Writes one line on standard error; a list under it goes on at line ends that two blanks follow.
+
+    Names in it come from files: their control characters, line ends too, are written as escapes.
+    """
+    _write(sys.stderr, "\n  ".join(map(printable, text.split("\n  "))) + "\n")
 
 
 def show(*parts: RenderableType, to: TextIO | None = None) -> None:

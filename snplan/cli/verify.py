@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from snplan.cli import options, output
 from snplan.errors import ExitCode
+from snplan.units import printable
 
 
 def verify(path: options.Plan, json: options.Json = False) -> int:
@@ -23,7 +24,7 @@ def verify(path: options.Plan, json: options.Json = False) -> int:
             {"status": status, "code": code, "message": message, "actions": len(plan.actions), "findings": rows}
         )
     else:
-        output.write_text("".join(f"{finding}\n" for finding in findings))
+        output.write_text("".join(f"{printable(str(finding))}\n" for finding in findings))
     found = f"{len(findings)} findings" if findings else "no finding"
     output.note(f"{path}: {len(plan.actions):,} actions, {found}")
     return int(ExitCode.UNVERIFIED if findings else ExitCode.DONE)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from snplan.compiler import CompileOptions, Progress, compile_model
-from snplan.errors import UsageError
+from snplan.errors import PlanError, UsageError
 from snplan.plan.model import StepPlan
 
 PLANNED = ("step_time_us", "arena_bytes", "host_bytes", "offload_bytes", "prefetch_bytes", "recompute_ops")
@@ -16,19 +19,22 @@ PLANNED = ("step_time_us", "arena_bytes", "host_bytes", "offload_bytes", "prefet
 def recorded_options(plan: StepPlan, budget_bytes: int, folders: Sequence[Path]) -> CompileOptions:
     """The options that a plan was made with, for another budget. A device file is looked for in `folders`.
 
-    Raises UsageError: SNP-U072 for options that this version does not know, SNP-U010 where the device file is missing.
+    Raises UsageError: SNP-U072 for options that this version does not know, SNP-U010 where the device file is missing;
+    PlanError (SNP-V003) where an option's value is of another type.
     """
     known = set(CompileOptions.__slots__) - {"budget_bytes", "reserve_bytes"}
     if unknown := sorted(set(plan.options) - known):
         raise UsageError(
             "SNP-U072", f"the plan was made with options that this version does not know: {', '.join(unknown)}"
         )
-    given = dict(plan.options)
-    if "freeze" in given:
-        given["freeze"] = tuple(given["freeze"])
-    if str(given.get("device", "")).endswith((".json", ".toml")):
-        given["device"] = str(_device_file(given["device"], folders))
-    return CompileOptions(budget_bytes=budget_bytes, reserve_bytes=plan.reserve_bytes, **given)
+    given = {**plan.options, "budget_bytes": budget_bytes, "reserve_bytes": plan.reserve_bytes}
+    try:
+        options = msgspec.convert(given, CompileOptions)
+    except msgspec.ValidationError as error:
+        raise PlanError("SNP-V003", f"an option of the plan is of another type: {error}; compile it again") from error
+    if options.device.endswith((".json", ".toml")):
+        return replace(options, device=str(_device_file(options.device, folders)))
+    return options
 
 
 def _device_file(name: str, folders: Sequence[Path]) -> Path:

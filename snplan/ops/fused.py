@@ -61,7 +61,7 @@ def _part(row: object) -> Part:
     if not isinstance(row, (list, tuple)) or len(row) != 3:
         raise ShapeError(f"a part must be a kind, its operands and its attributes, not {row!r:.80}")
     kind, operands, attrs = row
-    if kind not in ELEMENTWISE and kind not in ROWS and kind not in REDUCING:
+    if not isinstance(kind, str) or (kind not in ELEMENTWISE and kind not in ROWS and kind not in REDUCING):
         raise ShapeError(f"{kind!r:.80} cannot be part of a fused op")
     if not isinstance(attrs, dict) or not _are_numbers(operands):
         raise ShapeError(f"part {kind} needs numbers of values and attributes, not {operands!r:.80}, {attrs!r:.80}")

@@ -13,8 +13,7 @@ from snplan.report.addresses import address_chart
 from snplan.report.areas import memory_chart
 from snplan.report.inspected import summary
 from snplan.report.lanes import lanes_chart
-from snplan.report.tables import printable
-from snplan.units import format_bytes, format_us
+from snplan.units import format_bytes, format_us, printable
 
 MOST_ROWS = 2000
 """Rows of a table; the tail of small ones is summed up below it."""

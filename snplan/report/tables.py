@@ -8,12 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from snplan.plan.timeline import Held
-from snplan.units import format_bytes
-
-
-def printable(text: str) -> str:
-    """The text with control characters as escapes, so that a name cannot steer the terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+from snplan.units import format_bytes, printable
 
 
 def facts(title: str, rows: Iterable[tuple[str, str]]) -> Table:

@@ -73,7 +73,7 @@ def check_rules(paths: Paths, needed: set[str]) -> None:
     lines = [f"{count} between a parameter and the loss cannot be differentiated:"]
     lines += [_line(op, reason, paths) for op, reason in found[:_LISTED]]
     lines += [f"  and {len(found) - _LISTED} more (all of them with --json)"] * (len(found) > _LISTED)
-    lines += ["freeze the parameters before them (--freeze GLOB), choose another loss (--loss), or plan --mode infer"]
+    lines += ["  freeze the parameters before them (--freeze GLOB), choose another loss (--loss), or plan --mode infer"]
     raise ModelError("SNP-D001", "\n".join(lines), details={"ops": listed})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from cli.plans import small_plan
 
 from snplan import models
 from snplan.cli import main
+from snplan.codegen.script import replay_script
 from snplan.compiler import CompileOptions, compile_model
 from snplan.plan.file import write_plan
+from snplan.plan.model import ModelRef
 
 
 def test_script_of_a_plan(plan_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,3 +73,26 @@ def test_script_and_weights_are_two_files(plan_file: Path, capsys: pytest.Captur
     one = str(plan_file.parent / "one")
     assert main(["codegen", str(plan_file), "-o", one, "--weights", one]) == 2
     assert "SNP-U013" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ['"""\nprint("no")\n"""', "\\", "a\\x", "'\"", "\x1b[31m", "\ud800"])
+def test_names_stay_inside_the_docstring(text: str) -> None:
+    """Names come from files; whatever they are, the script is the same but for its first text."""
+    model = ModelRef(sha256="0" * 64, name=text)
+    plan = small_plan(model=model, snplan_version=text, device={"name": "h200", "capacity_bytes": 1, "title": text})
+    scripts = [ast.parse(replay_script(each).encode().decode()) for each in (plan, small_plan())]
+    told, _ = (ast.get_docstring(script) for script in scripts)
+    assert told is not None
+    assert "Training steps of" in told
+    left, right = (ast.dump(ast.Module(body=script.body[1:], type_ignores=[])) for script in scripts)
+    assert left == right
+
+
+def test_weights_are_written_over_and_the_script_anew(tmp_path: Path) -> None:
+    model, plan = tmp_path / "m.onnx", tmp_path / "m.plan.json"
+    models.save(models.build("mlp", batch=2), model)
+    write_plan(compile_model(model, CompileOptions(budget_bytes=1 << 30, reserve_bytes=0)).plan, plan)
+    for script in ("first.py", "second.py"):
+        words = ["codegen", str(plan), "-o", str(tmp_path / script), "--weights", str(tmp_path / "w.npz"), "-q"]
+        assert main(words) == 0
+    assert (tmp_path / "first.py").read_bytes() == (tmp_path / "second.py").read_bytes()
