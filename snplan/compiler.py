@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import snplan.ops  # noqa: F401  (fills the op table)
+from snplan import collector
 from snplan.analysis.floor import Floor, baseline_bytes, floor
 from snplan.analysis.index import Choice, IndexedStep, index_step
 from snplan.cost.bounds import lower_bound_us
@@ -25,6 +26,7 @@ from snplan.cost.pools import fastest_link, parse_pool, unique
 from snplan.cost.roofline import op_costs
 from snplan.errors import InfeasibleError, NoPlanError, PlanError
 from snplan.ir import Forward, Step
+from snplan.ir.signature import by_class
 from snplan.ops import input_specs
 from snplan.passes.order import persist_sources, sink_updates
 from snplan.passes.realise import Candidate, Costs, step_costs
@@ -115,7 +117,8 @@ class Prepared:
     @cached_property
     def everything(self) -> Candidate:
         """The keep-all candidate; made when it is first asked for."""
-        return keep_all_candidate(self.indexed, self.costs)
+        with collector.paused():
+            return keep_all_candidate(self.indexed, self.costs)
 
     @cached_property
     def reordered(self) -> Candidate:
@@ -159,9 +162,10 @@ def prepare(
     """The model's step with costs; budgets and strategies in `options` play no part. Raises UsageError, ModelError."""
     clock = _Clock(progress)
     device = _device(options)  # a wrong one is refused before the work begins
-    with clock.timed("import"):
-        model, forward = _imported(source, options)
-    return _prepared(model, forward, device, options, clock)
+    with collector.paused():
+        with clock.timed("import"):
+            model, forward = _imported(source, options)
+        return _prepared(model, forward, device, options, clock)
 
 
 def _prepared(model: ModelRef, forward: Forward, device: Device, options: CompileOptions, clock: _Clock) -> Prepared:
@@ -211,24 +215,25 @@ def plan_prepared(
     device = prepared.device if strategy is None else strategy.device(prepared.device)
     costs = replace(prepared.costs, device=fastest_link(device))
     task = Task(step=indexed, costs=costs, budget=budget, floor=lowest, reserve=reserve)
-    with clock.timed("plan"):
+    with collector.paused(), clock.timed("plan"):
         kept = _kept(prepared, budget) if strategy is None else None
         if strategy is None:
             chosen = kept or _searched(task, prepared.everything, options, progress, interrupted)
         else:
             chosen = _ruled(strategy, task, options)
-    with clock.timed("bound"):
+    with collector.paused(), clock.timed("bound"):
         bound = _bound(indexed, device, budget, chosen.step_us)
     outcome = None
     if options.solver == "cp-sat" and strategy is None and kept is None:
         with clock.timed("solve"):
             chosen, outcome = _refined(task, chosen, bound, options, progress, interrupted)
-    plan = assemble_plan(prepared.model, options, device, reserve, chosen.schedule.step, chosen, bound, lowest)
-    with clock.timed("verify"):
-        _verified(plan)
-    total = sum(prepared.seconds.values()) + time.perf_counter() - start
-    seconds = {**prepared.seconds, **clock.seconds, "total": round(total, 3)}
-    return CompileResult(plan=plan, report=_report(plan, prepared, chosen, outcome, seconds))
+    with collector.paused():
+        plan = assemble_plan(prepared.model, options, device, reserve, chosen.schedule.step, chosen, bound, lowest)
+        with clock.timed("verify"):
+            _verified(plan)
+        total = sum(prepared.seconds.values()) + time.perf_counter() - start
+        seconds = {**prepared.seconds, **clock.seconds, "total": round(total, 3)}
+        return CompileResult(plan=plan, report=_report(plan, prepared, chosen, outcome, seconds))
 
 
 def _kept(prepared: Prepared, budget: int) -> Candidate | None:
@@ -350,13 +355,17 @@ def _fused(step: Step) -> Step:
 def _indexed(step: Step, device: Device, options: CompileOptions) -> IndexedStep:
     """The indexed step with op times and engines."""
     graph = step.graph
-    choices: dict[int, tuple[Choice, ...]] = {}
-    for i, op in enumerate(graph.ops):
-        if op.kind in ENGINE_KINDS:
-            specs = tuple(input_specs(op, graph.tensors))
-            found = engines(op, specs, device, options.precision, deterministic=options.deterministic)
-            choices[i] = tuple(Choice(e.id, round_up(e.workspace_bytes), e.us) for e in found)
-    return index_step(step, op_costs(graph, device, options.precision).tolist(), choices)
+
+    def choices(index: int) -> tuple[Choice, ...]:
+        op = graph.ops[index]
+        if op.kind not in ENGINE_KINDS:
+            return ()
+        specs = tuple(input_specs(op, graph.tensors))
+        found = engines(op, specs, device, options.precision, deterministic=options.deterministic)
+        return tuple(Choice(e.id, round_up(e.workspace_bytes), e.us) for e in found)
+
+    chosen = dict(enumerate(by_class(graph.classes, choices)))
+    return index_step(step, op_costs(graph, device, options.precision).tolist(), chosen)
 
 
 ENGINE_KINDS = frozenset({"conv", "conv_transpose", "conv_filter"})

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from snplan.ir import Op, Phase, Role, Step
+from snplan.ir.signature import by_class
 from snplan.ops import inplace_pairs
 from snplan.units import GRANULE, round_up
 
@@ -59,12 +60,11 @@ class IndexedStep:
         return self.step.graph.tensors[self.names[tensor]].role
 
 
-def _overwrites(op: Op, step: Step, ids: dict[str, int], size: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """(written, read) tensor pairs of `op` that may share a buffer."""
-    pairs = [
-        (ids[op.outputs[output]], ids[op.inputs[source]]) for output, source in inplace_pairs(op, step.graph.tensors)
-    ]
-    return tuple(dict.fromkeys((w, r) for w, r in pairs if size[w] == size[r]))
+def _overwrites(op: Op, allowed: Sequence[tuple[int, int]], ids: dict[str, int]) -> tuple[tuple[int, int], ...]:
+    """(written, read) tensor pairs of `op` that may share a buffer, from (output, input) pairs."""
+    if not allowed:
+        return ()
+    return tuple(dict.fromkeys((ids[op.outputs[output]], ids[op.inputs[source]]) for output, source in allowed))
 
 
 def index_step(step: Step, cost: Sequence[int], engines: Mapping[int, Sequence[Choice]] | None = None) -> IndexedStep:
@@ -78,13 +78,14 @@ def index_step(step: Step, cost: Sequence[int], engines: Mapping[int, Sequence[C
         for name in op.outputs:
             producer[ids[name]] = i
     backward = next((i for i, op in enumerate(graph.ops) if op.phase is Phase.BACKWARD), len(graph.ops))
+    in_place = by_class(graph.classes, lambda index: inplace_pairs(graph.ops[index], graph.tensors))
     return IndexedStep(
         step=step,
         names=names,
         size=size,
         reads=[tuple(dict.fromkeys(ids[name] for name in op.inputs)) for op in graph.ops],
         writes=[tuple(ids[name] for name in op.outputs) for op in graph.ops],
-        overwrites=[_overwrites(op, step, ids, size) for op in graph.ops],
+        overwrites=[_overwrites(op, pairs, ids) for op, pairs in zip(graph.ops, in_place, strict=True)],
         cost=list(cost),
         engines=[tuple((engines or {}).get(i, ())) for i in range(len(graph.ops))],
         producer=producer,

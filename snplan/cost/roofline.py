@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 
 from snplan.cost.device import Device, Precision
@@ -20,6 +19,7 @@ from snplan.cost.engines import engines, launch_us, memory_us
 from snplan.cost.gemm import MATRIX_KINDS
 from snplan.cost.profile import signature
 from snplan.ir import DType, Graph, Op, Spec
+from snplan.ir.signature import by_class
 from snplan.ops import KINDS, input_specs
 from snplan.ops.fused import parts_of
 
@@ -35,18 +35,14 @@ _TWO_KERNELS = frozenset({"batch_norm_train", "batch_norm_grad", "batch_norm_eva
 
 def op_costs(graph: Graph, device: Device, precision: Precision) -> np.ndarray:
     """Microseconds of each op of `graph.ops` (int64, at least 1), with its fastest engine."""
-    seen: dict[tuple[object, ...], int] = {}
-    costs = np.empty(len(graph.ops), dtype=np.int64)
     tensors = graph.tensors
-    for i, op in enumerate(graph.ops):
-        # The fields that decide the work, without making specs as read: `in_shapes` is among the attributes.
-        key = (op.kind, msgspec.json.encode(op.attrs), *[tensors[name].spec for name in op.inputs])
-        cost = seen.get(key)
-        if cost is None:
-            outputs = [tensors[name].spec for name in op.outputs]
-            cost = seen[key] = op_cost(op, tuple(input_specs(op, tensors)), outputs, device, precision)
-        costs[i] = cost
-    return costs
+
+    def cost(index: int) -> int:
+        op = graph.ops[index]
+        outputs = [tensors[name].spec for name in op.outputs]
+        return op_cost(op, tuple(input_specs(op, tensors)), outputs, device, precision)
+
+    return np.array(by_class(graph.classes, cost), dtype=np.int64)
 
 
 def op_cost(op: Op, inputs: Sequence[Spec], outputs: Sequence[Spec], device: Device, precision: Precision) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
+from onnx import TensorProto
 
 from snplan.frontend.node import NodeView
 from snplan.frontend.shapes import flatten_shape, reshape_shape, slice_spec, squeeze_shape, unsqueeze_shape
@@ -48,10 +50,22 @@ def fill_of(view: NodeView) -> Array:
     tensor = view.attr_tensor("value")
     if tensor is None:
         return np.zeros((), np.float32)
+    found = _one_number(tensor.SerializeToString(deterministic=True))
+    view.need(found is not None, "its value must be one number")
+    assert found is not None
+    return found
+
+
+@lru_cache(maxsize=256)
+def _one_number(data: bytes) -> Array | None:
+    """The number in a tensor, read once for all nodes that have the same; None where there is not one."""
+    tensor = TensorProto.FromString(data)
     spec = tensor_spec(tensor, "its value")
-    view.need(spec is not None and spec.elements == 1, "its value must be one number")
-    assert spec is not None
-    return tensor_array(tensor, spec).reshape(())
+    if spec is None or spec.elements != 1:
+        return None
+    found = tensor_array(tensor, spec).reshape(())
+    found.flags.writeable = False
+    return found
 
 
 def _expand(view: NodeView, arrays: Sequence[Array]) -> Array | None:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from snplan.ir.op import Op
+from snplan.ir.signature import classes_of
 from snplan.ir.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ class Graph:
             for name in dict.fromkeys(op.inputs):
                 readers[name].append(i)
         return readers
+
+    @cached_property
+    def classes(self) -> list[int]:
+        """For each op the index of the first op with its signature (`snplan.ir.signature`)."""
+        return classes_of(self.ops, self.tensors)
 
     def digraph(self) -> nx.DiGraph:
         """The ops as a networkx digraph: nodes are op indices, an edge carries the tensors that flow along it."""

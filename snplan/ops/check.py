@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from snplan.ir import Attrs, DType, Spec
+from snplan.ir.signature import signature
 from snplan.ops.base import KINDS, ShapeError, Specs
 from snplan.ops.forms import check_attributes
 from snplan.ops.fused import parts_of
@@ -22,10 +23,18 @@ _VIEWS = "in_shapes"
 
 def op_findings(plan: StepPlan) -> Iterator[Finding]:
     """What is wrong with the ops of `plan`, one finding an op at most; its tensors and names are sound."""
-    specs = {row.name: Spec(DType(row.dtype), tuple(row.shape)) for row in plan.tensors}
+    known = {dtype.value: dtype for dtype in DType}
+    specs = {row.name: Spec(known[row.dtype], tuple(row.shape)) for row in plan.tensors}
+    sound: set[tuple[object, ...]] = set()  # what holds for an op holds for those of its signature
     for op in plan.ops:
+        inputs, outputs = [specs[name] for name in op.inputs], [specs[name] for name in op.outputs]
+        key = (op.rng is None, *signature(op.kind, op.attrs, inputs, outputs))
+        if key in sound:
+            continue
         reason = why_wrong(op, specs)
-        if reason is not None:
+        if reason is None:
+            sound.add(key)
+        else:
             yield Finding(rule="K", where=f"op {op.name}", message=reason)
 
 

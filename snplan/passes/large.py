@@ -77,18 +77,18 @@ class LargeStep:
             for schedule in schedules:
                 if best is not None and (interrupted() or best.beats(0, schedule.least_us())):
                     continue
-                found, tried = self._ranked(schedule, target), True
-                if found is not None and (best is None or not best.beats(found.excess, found.us)):
-                    best = found
+                best, tried = self._better(best, schedule, target), True
             if before is not None and before is best and tried:
                 break
         return None if best is None else best.sketch
 
-    def _ranked(self, schedule: Schedule, target: int) -> _Ranked | None:
+    def _better(self, best: _Ranked | None, schedule: Schedule, target: int) -> _Ranked | None:
+        """The better of the best sketch so far and that of a schedule; the other one's memory is free on return."""
         found = sketch(schedule, target, self.costs)
         if found is None:
-            return None
-        return _Ranked(max(0, host_excess(found.layout, self.host_limit)), found.step_us, found)
+            return best
+        excess = max(0, host_excess(found.layout, self.host_limit))
+        return best if best is not None and best.beats(excess, found.step_us) else _Ranked(excess, found.step_us, found)
 
     def _schedules(self, target: int) -> Iterator[Iterator[Schedule]]:
         """Schedules of drafts, for each stride: what the link leaves to recompute, then all but the checkpoints."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
-from snplan.ir import Graph, Op
+from snplan.ir import Graph, Op, Tensor
 
 
 class Namer:
@@ -39,13 +38,22 @@ def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
 
     def op(old: Op) -> Op:
         if any(name in names for name in old.inputs) or any(name in names for name in old.outputs):
-            return replace(old, inputs=new(old.inputs), outputs=new(old.outputs))
+            return Op(
+                name=old.name,
+                kind=old.kind,
+                inputs=new(old.inputs),
+                outputs=new(old.outputs),
+                phase=old.phase,
+                attrs=old.attrs,
+                nodes=old.nodes,
+                rng=old.rng,
+            )
         return old
 
     tensors = {}
     for name, tensor in graph.tensors.items():
         other = names.get(name, name)
-        tensors[other] = tensor if other == name else replace(tensor, name=other)
+        tensors[other] = tensor if other == name else Tensor(name=other, spec=tensor.spec, role=tensor.role)
     return Graph(
         tensors=tensors,
         ops=tuple(op(old) for old in graph.ops),
