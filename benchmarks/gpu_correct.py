@@ -7,12 +7,16 @@ otherwise than float64 does: a fraction f changes gradients by about the root of
 distance stands beside the first, "decided": from the gradients in float64 of the network whose ReLUs and max pools take
 the decisions that the measured step took, as it left them in memory. It is the error of the arithmetic alone, and has
 the same bar ("within" says decided). Beside both are PyTorch's, of its own step in that mode. "otherwise" counts
-decisions of the step that float64 makes otherwise, and PyTorch's. The smooth twin of such a network (Softplus for ReLU,
-average for max pool), which decides nothing, is measured too.
+decisions of the step that float64 makes otherwise, and PyTorch's.
+
+Deep networks with random weights also magnify rounding by themselves, whoever computes them. So two twins of each are
+measured too: smooth, with Softplus for ReLU and average for max pool, which decides nothing; and, where there are batch
+normalisations, shifted: these start with a bias of 2 instead of 0, so that most elements pass.
 
 So are, in fp32, small sizes on inputs that are clear of ties: those of the first 24 seeds with which no ReLU's input,
 and no lead in a max pool, is within four times the error that PyTorch's float32 usually has there (so the choice knows
-nothing of what is measured). The largest size with three such seeds is taken, and all three are shown. `--only plan`
+nothing of what is measured). The largest size with three such seeds is taken, and all three are shown; networks with
+batch normalisations are shifted. `--only plan`
 makes the plans alone, `--only clear` measures these alone; `--jobs N` runs so many networks at a time. Exits 1 where
 a row is within neither.
 """
@@ -35,6 +39,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx
 from gpu_common import FOLDER, kept_plan, model_file, plan_of, provenance, table, weights_of
+from onnx import numpy_helper
 
 from snplan.plan.index import PlanIndex, index_plan
 from snplan.plan.model import StepPlan
@@ -48,7 +53,6 @@ MODELS: dict[str, list[dict[str, Any]]] = {
     "resnet50": [{"batch": 16}],
     "inception_v4": [
         {"batch": 8, "dropout": 0.0},
-        {"batch": 32, "dropout": 0.0},
         {"batch": 16, "blocks": (1, 1, 1), "dropout": 0.0},
     ],
     "densenet121": [{"batch": 16}],
@@ -72,6 +76,7 @@ SMALL: dict[str, list[dict[str, Any]]] = {
     "unet": [{"batch": 4, "image": 32, "width": width} for width in (1 / 8, 1 / 16)],
 }
 SEEDS, WANTED, REACH = 24, 3, 4.0
+SHIFT = 2.0
 BARS = {"fp32": 1e-5, "tf32": 2e-3}
 HEADER = ["model", "batch", "size", "seed", "mode", "arena GiB", "loss", "gradients", "PyTorch's", "decided"]
 HEADER += ["PyTorch's", "decisions", "otherwise", "PyTorch's", "worst against PyTorch", "within"]
@@ -105,15 +110,30 @@ def worst(found: dict[str, Any], other: dict[str, Any], right: dict[str, Any]) -
 
 def smooth_twin(path: Path) -> Path | None:
     """The same network without kinks; None where it has none."""
-    target = path.with_name(f"{path.stem}-smooth.onnx")
     model = onnx.load(path)
     replaced = {"Relu": "Softplus", "MaxPool": "AveragePool"}
     nodes = [node for node in model.graph.node if node.op_type in replaced]
     for node in nodes:
         node.op_type = replaced[node.op_type]
-    if nodes and not target.exists():
+    return _twin(model, path, "smooth") if nodes else None
+
+
+def shifted_twin(path: Path) -> Path | None:
+    """The same network whose batch normalisations add 2, so that most ReLUs pass; None where it has none."""
+    model = onnx.load(path)
+    biases = {node.input[2] for node in model.graph.node if node.op_type == "BatchNormalization"}
+    for stored in model.graph.initializer:
+        if stored.name in biases:
+            value = numpy_helper.to_array(stored)
+            stored.CopyFrom(numpy_helper.from_array(np.full_like(value, SHIFT), stored.name))
+    return _twin(model, path, "shifted") if biases else None
+
+
+def _twin(model: onnx.ModelProto, path: Path, word: str) -> Path:
+    target = path.with_name(f"{path.stem}-{word}.onnx")
+    if not target.exists():
         onnx.save(model, target)
-    return target if nodes else None
+    return target
 
 
 def planned(path: Path, precision: str, plans: Path) -> StepPlan:
@@ -139,26 +159,56 @@ class Watched(CudaBackend):
 
 def planned_step(path: Path, plan: StepPlan, feed: dict[str, Any]) -> Step:
     """One step by the plan."""
-    import torch
-    from torch_model import KINKS, places_of
-
-    kinks = [node for node in onnx.load(path).graph.node if node.op_type in KINKS]
-    positions = {op.outputs[0]: op.outputs[1] for op in plan.ops if op.kind == "max_pool"}
-    shapes = {tensor.name: tensor.shape for tensor in plan.tensors}
-    backend = Watched()
-    backend.watched = frozenset(positions.get(node.output[0], node.output[0]) for node in kinks)
-    with TrainingSession(plan, weights_of(path, plan), backend=backend) as session:
+    weights, backend, watched = weights_of(path, plan), Watched(), watched_names(path, plan)
+    written = {name for op in plan.ops for name in op.outputs}
+    backend.watched = frozenset(name for names in watched.values() for name in names if name in written)
+    with TrainingSession(plan, weights, backend=backend) as session:
         loss, found, names = session.step(feed), dict(backend.tapped()), gradient_names(session.index)
-    decisions = []
-    for node in kinks:
-        name = node.output[0]
-        values = torch.as_tensor(found[positions.get(name, name)], device="cuda")
-        decisions.append(places_of(node, values, shapes[node.input[0]][-1]) if name in positions else values > 0)
+    shapes = {tensor.name: tensor.shape for tensor in plan.tensors}
     return Step(
         loss=loss,
         gradients={name: found[grad].reshape(shapes[name]) for name, grad in names.items()},
-        decisions=decisions,
+        decisions=list(decisions_of(path, watched, {**weights, **found}, shapes)),
     )
+
+
+def watched_names(path: Path, plan: StepPlan) -> dict[str, list[str]]:
+    """For each ReLU and max pool, by its output, the tensors from which its decisions are seen.
+
+    These are a ReLU's output, a max pool's positions, and, of a ReLU that only lives inside a fused op behind a batch
+    normalisation, what that normalisation reads.
+    """
+    from torch_model import KINKS
+
+    positions = {op.outputs[0]: op.outputs[1] for op in plan.ops if op.kind == "max_pool"}
+    written = {name for op in plan.ops for name in op.outputs}
+    norms = {
+        node: op.inputs[:5]
+        for op in plan.ops
+        if op.kind == "fused" and [part[0] for part in op.attrs["parts"][:2]] == ["batch_norm_apply", "relu"]
+        for node in op.nodes
+    }
+    kinks = [node for node in onnx.load(path, load_external_data=False).graph.node if node.op_type in KINKS]
+    seen = {node.output[0]: positions.get(node.output[0], node.output[0]) for node in kinks}
+    return {y: [seen[y]] if seen[y] in written else norms[node.name] for node in kinks for y in node.output[:1]}
+
+
+def decisions_of(
+    path: Path, watched: dict[str, list[str]], values: dict[str, Any], shapes: dict[str, Any]
+) -> Iterator[Any]:
+    """The decisions of ReLUs and max pools in order, as `torch_model.Decision.made` has them."""
+    import torch
+    from torch_model import places_of
+
+    for node in (node for node in onnx.load(path).graph.node if node.output[0] in watched):
+        x, *rest = (torch.as_tensor(values[name], device="cuda") for name in watched[node.output[0]])
+        if node.op_type == "MaxPool":
+            yield places_of(node, x, shapes[node.input[0]][-1])
+        elif rest:
+            mean, inverse, scale, bias = (vector.double().reshape(-1, 1, 1) for vector in rest)
+            yield (x.double() - mean) * inverse * scale + bias > 0
+        else:
+            yield x > 0
 
 
 def inputs_of(plan: StepPlan, seed: int) -> dict[str, Any]:
@@ -239,16 +289,23 @@ def compared(label: str, path: Path, size: list[str], plans: Path) -> Iterator[l
 def clear(name: str, plans: Path) -> Iterator[list[str]]:
     """Lines of a network in small on inputs clear of ties."""
     for options in SMALL[name]:
-        path = file_of(name, options)
+        label, path = small_file(name, options)
         plan = planned(path, "fp32", plans)
         seeds = [seed for seed in range(1, SEEDS + 1) if Torch(path, inputs_of(plan, seed)).ties() == 0]
         print(f"{path.stem}: clear seeds {seeds}", file=sys.stderr, flush=True)
         if len(seeds) >= WANTED:
             for seed in seeds[:WANTED]:
                 torch = Torch(path, inputs_of(plan, seed))
-                yield [f"{name}, small", *shown(options), *row_of(torch, path, plan, seed, "fp32")]
+                yield [label, *shown(options), *row_of(torch, path, plan, seed, "fp32")]
             return
     yield [f"{name}, small", *["-"] * (len(HEADER) - 2), "no three clear seeds"]
+
+
+def small_file(name: str, options: dict[str, Any]) -> tuple[str, Path]:
+    """Label and file of a network in small, its batch normalisations shifted where it has some."""
+    path = file_of(name, options)
+    twin = shifted_twin(path)
+    return (f"{name}, small", path) if twin is None else (f"{name}, shifted, small", twin)
 
 
 def file_of(name: str, options: dict[str, Any]) -> Path:
@@ -264,12 +321,13 @@ def shown(options: dict[str, Any]) -> list[str]:
 
 
 def files(name: str) -> Iterator[tuple[str, Path, list[str]]]:
-    """Label, file and size of a network as it is and of its smooth twin."""
+    """Label, file and size of a network as it is and of its twins."""
     for options in MODELS[name]:
         path = file_of(name, options)
-        for label, file in ((name, path), (f"{name}, smooth", smooth_twin(path))):
+        twins = (("", path), (", smooth", smooth_twin(path)), (", shifted", shifted_twin(path)))
+        for word, file in twins:
             if file is not None:
-                yield label, file, shown(options)
+                yield name + word, file, shown(options)
 
 
 def plan_all(name: str, plans: Path) -> None:
@@ -278,11 +336,11 @@ def plan_all(name: str, plans: Path) -> None:
         for precision in BARS:
             planned(file, precision, plans)
     for options in SMALL.get(name, []):
-        planned(file_of(name, options), "fp32", plans)
+        planned(small_file(name, options)[1], "fp32", plans)
 
 
 def measured(name: str, given: argparse.Namespace) -> list[list[str]]:
-    """Lines of a network: as it is, its smooth twin, and in small; an error is one too: the rest is still printed."""
+    """Lines of a network: as it is, its twins, and in small; an error is one too: the rest is still printed."""
     rows: list[list[str]] = []
     sources = [] if given.only == "clear" else [compared(*each, given.plans) for each in files(name)]
     for source in [*sources, *([clear(name, given.plans)] if name in SMALL else [])]:

@@ -17,9 +17,15 @@ from snplan.units import round_up
 
 
 def op_plan(
-    kind: str, inputs: Sequence[Array], attrs: Mapping[str, Any], *, workspace: int | None = None, **options: Any
+    kind: str,
+    inputs: Sequence[Array],
+    attrs: Mapping[str, Any],
+    *,
+    workspace: int | None = None,
+    engine: int = 0,
+    **options: Any,
 ) -> StepPlan:
-    """A plan that runs one op; `workspace` gives it that many bytes for its engine, which the device may choose."""
+    """A plan that runs one op; `workspace` gives it that many bytes for its engine (0: the device may choose one)."""
     draft = Draft()
     where = {
         f"x{i}": draft.source(f"x{i}", *x.shape, role="constant", dtype=str(x.dtype)) for i, x in enumerate(inputs)
@@ -40,16 +46,14 @@ def op_plan(
     if workspace is not None:
         buffer = draft.buffer(round_up(workspace))
         draft.alloc(buffer)
-        draft.actions.append(Algorithm(op="op", engine=0, workspace=buffer))
+        draft.actions.append(Algorithm(op="op", engine=engine, workspace=buffer))
     draft.run("op", where)
     return msgspec.structs.replace(draft.plan(), options=options)
 
 
-def run_op(
-    kind: str, inputs: Sequence[Array], attrs: Mapping[str, Any], *, workspace: int | None = None, **options: Any
-) -> list[Array]:
-    """An op's outputs as the CUDA backend computes them."""
-    plan = op_plan(kind, inputs, attrs, workspace=workspace, **options)
+def run_op(kind: str, inputs: Sequence[Array], attrs: Mapping[str, Any], **options: Any) -> list[Array]:
+    """An op's outputs as the CUDA backend computes them; options are those of `op_plan`."""
+    plan = op_plan(kind, inputs, attrs, **options)
     weights = {f"x{i}": x for i, x in enumerate(inputs)}
     with TrainingSession(plan, weights, backend="cuda") as session:
         session.step({})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -52,11 +52,17 @@ def take_arrival(index: PlanIndex, gpu: Gpu, memory: Memory, arena: int) -> Arri
         address = memory.device(total, "a place for the next step's inputs")
     else:
         room = late_room(index, total) if total else None
-        if room is None:
+        if room is None or not _is_worth_it(plan, room, total):
             return Arrival(addresses={}, gates={})
         address, gates = arena + room.offset, {action: gpu.flag() for action in room.actions}
     addresses = accumulate([address, *list(sizes.values())[:-1]])
     return Arrival(addresses=dict(zip(sizes, addresses, strict=True)), gates=gates)
+
+
+def _is_worth_it(plan: StepPlan, room: Room, size: int) -> bool:
+    """Whether at least half of the copy is hidden: below that, waiting and copying once more cost what is gained."""
+    rate = int(plan.device.get("h2d_bytes_per_s", 0))
+    return not rate or 2 * hidden_us(plan, room.actions) >= size * 1_000_000 // rate
 
 
 def late_room(index: PlanIndex, size: int) -> Room | None:
@@ -110,7 +116,7 @@ def last_touches(actions: Sequence[Action]) -> dict[int, dict[str, int]]:
     return last
 
 
-def hidden_us(plan: StepPlan, gates: Mapping[int, Any]) -> int:
+def hidden_us(plan: StepPlan, gates: Iterable[int]) -> int:
     """Microseconds of a step left when all gates are open, by the cost model; 0 where the device is not known."""
     from snplan.cost.timed import plan_timeline
 

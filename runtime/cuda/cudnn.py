@@ -23,8 +23,18 @@ _TYPES = {
 }
 # The front end numbers engines of its own, which need packages that are no part of snplan[cuda], from here.
 _FIRST_FOREIGN_ENGINE = 10_000
-# Engines with these notes round operands to fewer bits than float32 has.
-_INEXACT_NOTES = ("TENSOR_CORE", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION")
+# Engines with these notes round operands to fewer bits than float32 has, or lose digits in Winograd's transforms.
+_INEXACT_NOTES = (
+    "TENSOR_CORE",
+    "DOWN_CONVERT_INPUTS",
+    "REDUCED_PRECISION_REDUCTION",
+    "WINOGRAD",
+    "WINOGRAD_TILE_4x4",
+    "WINOGRAD_TILE_6x6",
+    "WINOGRAD_TILE_13x13",
+)
+# Engines that lose digits and have no note, by kind of problem: cuDNN 9.19's 17 is off by 1.3e-3 for filters of 5x5.
+_INEXACT_ENGINES = {"conv_filter": ("eng17",)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +101,7 @@ class Cudnn:
         return self._engines[key]
 
     def _listed(self, problem: Convolution, mode: Mode) -> list[EngineRef]:
+        exact = problem.dtype is DType.FLOAT32 and not mode.tf32
         graphs = [ConvolutionGraph(self, problem, mode, separate_bias=False)]
         if problem.bias:
             graphs.append(ConvolutionGraph(self, without_bias(problem), mode, separate_bias=True))
@@ -98,6 +109,7 @@ class Cudnn:
             EngineRef(engine_id(name, separate_bias=graph.separate_bias), graph, place, name)
             for graph in graphs
             for place, name in graph.names()
+            if not (exact and is_inexact(problem.kind, name))
         ]
 
     def close(self) -> None:
@@ -156,6 +168,11 @@ class ConvolutionGraph:
             graph.execute_plan_at_index(pack, workspace, place, handle)
 
         return run
+
+
+def is_inexact(kind: str, name: str) -> bool:
+    """Whether the engine `name` of a problem of this kind gives fewer digits than float32 arithmetic does."""
+    return name.partition("_")[0] in _INEXACT_ENGINES.get(kind, ())
 
 
 def _operation_graph(library: Any, handle: Any, problem: Convolution) -> tuple[Any, dict[str, Any]]:

@@ -135,7 +135,7 @@ def test_staged_inputs_that_are_not_sent_do_no_harm(replay: Any) -> None:
 def test_what_a_device_hides_needs_its_speeds() -> None:
     """Nothing, where the plan does not describe its device."""
     plan = msgspec.structs.replace(with_late_room()[0], device={"name": "unheard of"}, step_time_us=100)
-    assert hidden_us(plan, {0: None}) == 0
+    assert hidden_us(plan, [0]) == 0
 
 
 def test_a_plan_that_never_rests_has_no_room() -> None:

@@ -18,6 +18,7 @@ from snplan.runtime.cuda.convolution import (
     largest_operand,
     without_bias,
 )
+from snplan.runtime.cuda.cudnn import is_inexact
 from snplan.runtime.cuda.engines import choose_engine
 
 WINDOW: dict[str, Any] = {"strides": [1, 1], "pads": [1, 0, 1, 2], "dilations": [1, 1], "group": 1}
@@ -210,3 +211,11 @@ def test_none_runs(engines: list[FakeEngine]) -> None:
         "1,048,576 B",
     ):
         assert text in caught.value.message
+
+
+def test_engines_known_to_lose_digits() -> None:
+    """They are known by the problem and the number in their names, whatever their settings."""
+    assert is_inexact("conv_filter", "eng17_k25=0")
+    assert is_inexact("conv_filter", "eng17")
+    assert not is_inexact("conv_filter", "eng170_k2=1")
+    assert not is_inexact("conv", "eng17_k25=0")

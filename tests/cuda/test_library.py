@@ -9,6 +9,11 @@ import pytest
 from cuda_ops import run_op
 from runtime_support import normal
 
+from snplan.codegen.operand import operand
+from snplan.ir import DType, Spec
+from snplan.runtime.cuda.convolution import convolution
+from snplan.runtime.cuda.cudnn import Cudnn, Mode
+from snplan.runtime.cuda.driver import DriverGpu
 from snplan.runtime.numpy import KERNELS, Array, Context
 
 pytestmark = pytest.mark.cuda
@@ -69,6 +74,39 @@ def test_convolution(name: str, workspace: int | None, precision: str) -> None:
     for kind, inputs, given in calls:
         (found,) = run_op(kind, inputs, given, workspace=workspace, precision=precision)
         assert distance(found, expected(kind, inputs, given)) <= bound, (kind, len(inputs))
+
+
+def engines_of(kind: str, inputs: list[Array], result: Array, attrs: dict[str, Any]) -> list[tuple[int, str, int]]:
+    """Id, name and workspace of each engine that can be built in fp32."""
+    gpu = DriverGpu()
+    with gpu.current():
+        library = Cudnn(gpu.stream(), Mode(tf32=False, deterministic=False))
+        operands = [operand(Spec(DType.FLOAT32, x.shape), "channels_last") for x in (*inputs, result)]
+        problem = convolution(kind, operands[:-1], operands[-1:], attrs)
+        found = [(engine.id, engine.name, engine.build()) for engine in library.engines(problem)]
+        library.close()
+    return [(number, name, size) for number, name, size in found if size is not None]
+
+
+@pytest.mark.parametrize("size", [3, 5])
+def test_every_engine_of_fp32_is_exact(size: int) -> None:
+    """None rounds operands or loses digits in a transform, also where results are small sums of large terms."""
+    pads = [size // 2] * 4
+    attrs: dict[str, Any] = {"strides": [1, 1], "pads": pads, "dilations": [1, 1], "group": 1}
+    x, w = normal(4, 32, 27, 27), normal(64, 32, size, size, seed=1)
+    dy = normal(4, 64, 27, 27, seed=2) * (np.random.default_rng(3).random((4, 64, 27, 27)) < 0.05).astype(np.float32)
+    calls: list[tuple[str, list[Array], dict[str, Any]]] = [
+        ("conv", [x, w], attrs),
+        ("conv_transpose", [dy, w], {**attrs, "shape": list(x.shape)}),
+        ("conv_filter", [x, dy], {**attrs, "shape": list(w.shape)}),
+    ]
+    for kind, inputs, given in calls:
+        right = expected(kind, inputs, given)
+        offered = engines_of(kind, inputs, right, given)
+        assert offered
+        for number, name, workspace in offered:
+            (found,) = run_op(kind, inputs, given, workspace=max(workspace, 1), engine=number, precision="fp32")
+            assert distance(found, right) <= 1e-5, (kind, name)
 
 
 PRODUCTS: dict[str, dict[str, Any]] = {
