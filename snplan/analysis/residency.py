@@ -45,10 +45,10 @@ class Stay(NamedTuple):
 class Residency:
     """Mutable choice of evicted gaps over one schedule, with the live bytes of each position kept up to date.
 
-    `ceilings` are ops whose engines are limited to the one at an index of `IndexedStep.engines` and those before it.
+    `engine` has the engine of each op as an index of `IndexedStep.engines`, `ceiling` the last one that it may have.
     """
 
-    def __init__(self, schedule: Schedule, ceilings: Iterable[tuple[int, int]] = ()) -> None:
+    def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.size = schedule.step.size
         self.events = _events(schedule)
@@ -62,8 +62,6 @@ class Residency:
             for p, op in enumerate(schedule.runs)
         ]
         self.ceiling = [len(choices) - 1 for choices in schedule.step.engines]
-        for op, index in ceilings:
-            self.ceiling[op] = index
         self.engine = list(self.ceiling)
         self.live = self._initial_live()
         self._change: Live | None = None
@@ -81,22 +79,18 @@ class Residency:
 
     def _initial_live(self) -> Live:
         """Live bytes of each position with every gap kept."""
-        end = self.schedule.end
-        delta = np.zeros(end + 1, np.int64)
-        for value, events in zip(self.schedule.values, self.events, strict=True):
-            delta[max(events[0], 0)] += self.size[value.tensor]
-            delta[min(events[-1] + 1, end)] -= self.size[value.tensor]
-        for position, pairs in enumerate(self.joins):
-            for written, _ in pairs:
-                amount = self.size[self.schedule.values[written].tensor]
-                delta[position] -= amount
-                delta[position + 1] += amount
-        live = np.cumsum(delta)[:end]
+        end, size, values = self.schedule.end, self.size, self.schedule.values
+        delta = [0] * (end + 2)
+        for value, events in zip(values, self.events, strict=True):
+            delta[max(events[0], 0)] += size[value.tensor]
+            delta[min(events[-1] + 1, end)] -= size[value.tensor]
         engines = self.schedule.step.engines
-        for position, op in enumerate(self.schedule.runs):
-            if engines[op]:
-                live[position] += engines[op][self.engine[op]].workspace
-        return live
+        for position, (op, pairs) in enumerate(zip(self.schedule.runs, self.joins, strict=True)):
+            shared = sum([size[values[written].tensor] for written, _ in pairs]) if pairs else 0
+            extra = (engines[op][self.engine[op]].workspace if engines[op] else 0) - shared
+            delta[position] += extra
+            delta[position + 1] -= extra
+        return np.cumsum(np.array(delta[:end], np.int64))
 
     def workspace(self, position: int) -> int:
         """Workspace bytes of the engine chosen for the op at `position`."""
@@ -270,7 +264,9 @@ def _dying_joins(schedule: Schedule, events: list[list[int]], position: int) -> 
     return match_in_place(pair for pair in _value_pairs(schedule, position) if events[pair[1]][-1] == position)
 
 
+_CLASSES = {Role.OPTIMIZER: 1, Role.GRADIENT: 2, Role.PARAMETER: 3, Role.STATE: 3, Role.CONSTANT: 3}
+
+
 def role_class(role: Role) -> int:
     """Order in which tensors are considered for eviction: activations, optimiser state, gradients, then parameters."""
-    order = {Role.OPTIMIZER: 1, Role.GRADIENT: 2, Role.PARAMETER: 3, Role.STATE: 3, Role.CONSTANT: 3}
-    return order.get(role, 0)
+    return _CLASSES.get(role, 0)

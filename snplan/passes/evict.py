@@ -7,7 +7,8 @@ Journal 5(2), 1966). Afterwards gaps that turned out not to be needed are restor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,25 +17,31 @@ from snplan.analysis.excess import Excess
 from snplan.analysis.floor import working_set
 from snplan.analysis.residency import Gap, Live, Residency, role_class
 from snplan.analysis.schedule import start_times
+from snplan.passes.workspaces import positions_of_ops, shrink_workspaces, trade_engines
 
 SMALL_BYTES = 64 << 10  # copies below this are latency alone: they come last
 
 
-def fit(residency: Residency, budget: int, target: Live | None = None) -> bool:
+def fit(
+    residency: Residency, budget: int, target: Live | None = None, copy_us: Callable[[int], int] | None = None
+) -> bool:
     """Evict and isolate until every position's live bytes are at most `budget`; False when a working set is larger.
 
-    `target` gives a lower aim for each position, which isolation may miss where an op needs more.
+    `target` gives a lower aim for each position, which isolation may miss where an op needs more. With `copy_us`, the
+    microseconds of a copy of so many bytes, engines do not wait for copies where slower ones end earlier.
     """
     limit = np.full(residency.live.size, budget, np.int64) if target is None else target
     if bool((residency.live <= limit).all()):
         return True
     _lower_hopeless(residency, budget)
     taken = _evict(residency, limit)
-    _shrink_workspaces(residency, limit)
+    shrink_workspaces(residency, limit)
     over = np.flatnonzero(residency.live > limit)
     if over.size:
         residency.isolate(over.tolist())
     _restore(residency, taken, limit)
+    if copy_us is not None and not residency.isolated and trade_engines(residency, limit, copy_us):
+        _restore(residency, taken, limit)
     return int(residency.live.max()) <= budget
 
 
@@ -60,39 +67,29 @@ def _evict(residency: Residency, limit: Live) -> list[Gap]:
             for freed in residency.evict(gap.value, gap.index):
                 excess.add(freed.start, freed.stop, -size[values[freed.value].tensor])
             taken.append(gap)
+            if excess.most(0, limit.size) <= 0:
+                break
     return taken
 
 
-def positions_of_ops(residency: Residency) -> dict[int, list[int]]:
-    """Positions of every execution of the ops that have engines."""
-    engines = residency.schedule.step.engines
-    found: dict[int, list[int]] = {}
-    for position, op in enumerate(residency.schedule.runs):
-        if engines[op]:
-            found.setdefault(op, []).append(position)
-    return found
-
-
-def _shrink_workspaces(residency: Residency, limit: Live) -> None:
-    """Smaller workspaces (slower engines) where positions are still over their limit."""
-    for op, positions in positions_of_ops(residency).items():
-        while residency.engine[op] > 0 and any(residency.live[p] > limit[p] for p in positions):
-            residency.set_engine(op, residency.engine[op] - 1, positions)
-
-
-def _candidates(residency: Residency, over: npt.NDArray[np.bool_]) -> list[Gap]:
+def _candidates(residency: Residency, over: npt.NDArray[np.bool_]) -> Iterator[Gap]:
     """Gaps that span a position of `over`, best to evict first: by role class, small ones last, then by idle time."""
     schedule, size = residency.schedule, residency.size
     time = start_times(schedule)
     before = [0, *np.cumsum(over).tolist()]
-    group = [role_class(tensor.role) for tensor in schedule.step.step.graph.tensors.values()]
-
-    def key(gap: Gap) -> tuple[int, int, int, int]:
-        tensor = schedule.values[gap.value].tensor
-        last = group[tensor] + (10 if size[tensor] < SMALL_BYTES else 0)
-        return (last, -_idle_time(gap, time, residency.is_persistent(gap.value)), gap.value, gap.index)
-
-    return sorted((gap for gap in residency.gaps() if before[gap.stop] > before[gap.start]), key=key)
+    groups: defaultdict[int, list[tuple[int, Gap]]] = defaultdict(list)
+    for value, events in enumerate(residency.events):
+        if before[min(events[-1], schedule.end)] == before[events[0] + 1]:
+            continue
+        tensor, persistent = schedule.values[value].tensor, residency.is_persistent(value)
+        group = groups[role_class(schedule.step.role(tensor)) + (10 if size[tensor] < SMALL_BYTES else 0)]
+        for index in range(len(events) - 1):
+            gap = residency.gap(value, index)
+            if gap.stop > gap.start and before[gap.stop] > before[gap.start]:
+                group.append((-_idle_time(gap, time, persistent), gap))
+    for last in sorted(groups):
+        for _, gap in sorted(groups[last]):
+            yield gap
 
 
 def _idle_time(gap: Gap, time: Sequence[int], persistent: bool) -> int:
@@ -108,7 +105,7 @@ def _restore(residency: Residency, taken: list[Gap], limit: Live) -> None:
     excess = Excess(residency.live - limit)
     with residency.at_once():
         for gap in reversed(taken):
-            if residency.is_persistent(gap.value):
+            if residency.is_persistent(gap.value) or gap.index not in residency.evicted[gap.value]:
                 continue
             amount = residency.size[residency.schedule.values[gap.value].tensor]
             if excess.most(gap.start, gap.stop) + amount <= 0:

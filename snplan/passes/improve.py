@@ -8,89 +8,177 @@ taken back, and engines may grow again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
 
+import numpy as np
+
+from snplan.analysis.floor import working_set
 from snplan.analysis.index import IndexedStep
+from snplan.analysis.schedule import Schedule
 from snplan.passes.estimate import waits
 from snplan.passes.evict import SMALL_BYTES
 from snplan.passes.realise import Costs, Sketch
 from snplan.passes.recompute import Dropper
+from snplan.passes.workspaces import positions_of_ops
 
-STALLS = 4
-LEAST_STALL = 0.0005  # of the step
+LOSSES = 8
+LEAST_LOSS = 0.0005  # of the step
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What decides a candidate: `dropped` saved tensors, those of them that are recomputed for each reader anew
-    (`transient`, with what only they need), and (op, index) `ceilings` of engines.
+    """What decides a candidate: `dropped` saved tensors, and those of them that are recomputed for each reader anew
+    (`transient`, with what only they need).
     """
 
     dropped: frozenset[int] = frozenset()
     transient: frozenset[int] = frozenset()
-    ceilings: frozenset[tuple[int, int]] = frozenset()
 
-    def limited(self, op: int, index: int) -> Draft:
-        """The draft with another ceiling for `op`."""
-        others = frozenset(pair for pair in self.ceilings if pair[0] != op)
-        return replace(self, ceilings=others | {(op, index)})
+    def keeping(self, tensors: Iterable[int]) -> Draft:
+        """The draft without the drops of `tensors`."""
+        return Draft(self.dropped.difference(tensors), self.transient.difference(tensors))
+
+    def dropping(self, tensors: Iterable[int]) -> Draft:
+        """The draft with `tensors` dropped as well."""
+        return Draft(self.dropped.union(tensors), self.transient)
+
+    def refreshing(self, tensors: Iterable[int]) -> Draft:
+        """The draft with recomputes of `tensors` for each reader anew."""
+        return Draft(self.dropped, self.transient.union(tensors))
 
 
 @dataclass(frozen=True, slots=True)
-class Stall:
-    """Microseconds that the op at `position` waits for copies, and the position that had no room."""
+class Loss:
+    """Microseconds that the op at `position` waits for copies or takes longer because its workspace does not fit.
+
+    `pinch` is the position that had no room, `shortage` the bytes that it lacked.
+    """
 
     us: int
     position: int
     pinch: int
+    shortage: int
 
 
-def stalls(sketch: Sketch) -> list[Stall]:
-    """The longest stalls of a sketch, longest first."""
+def stalls(sketch: Sketch, costs: Costs) -> list[Loss]:
+    """The stalls of a sketch that are worth looking at, in order of position."""
     layout, timeline = sketch.layout, sketch.estimate
     begin_of = {copy.buffer: copy.position for copy in layout.prefetches}
     arrival, departure = waits(layout)
-    found: list[Stall] = []
-    least, before = sketch.step_us * LEAST_STALL, 0
+    found: list[Loss] = []
+    least, before = sketch.step_us * LEAST_LOSS, 0
     for position, (start, end) in enumerate(zip(timeline.start, timeline.end, strict=True)):
         if start - before > least:
             pinch = position
             if max((timeline.sent[v] for v in departure[position]), default=0) < start:
                 late = [b for b in arrival[position] if timeline.fetched.get(b, 0) >= start]
                 pinch = max((begin_of[b] - 1 for b in late), default=position)
-            found.append(Stall(start - before, position, max(pinch, 0)))
+            us = start - before
+            found.append(Loss(us, position, max(pinch, 0), costs.sent_bytes(us)))
         before = end
-    return sorted(found, key=lambda stall: (-stall.us, stall.position))[:STALLS]
+    return found
 
 
-def relieved(draft: Draft, sketch: Sketch, costs: Costs) -> list[Draft]:
-    """Drafts near `draft` with one of its stalls relieved."""
+def slow_engines(sketch: Sketch, budget: int) -> list[Loss]:
+    """What ops lose because the workspace of a faster engine does not fit beside what others keep or copy."""
+    residency = sketch.layout.residency
+    step = residency.schedule.step
+    least = sketch.step_us * LEAST_LOSS
+    used = _used(sketch)
+    found: list[Loss] = []
+    for op, positions in positions_of_ops(residency).items():
+        choices, now = step.engines[op], residency.engine[op]
+        room = budget - working_set(step, op) + choices[0].workspace
+        best = max(i for i, choice in enumerate(choices) if i <= now or choice.workspace <= room)
+        us = (choices[now].us - choices[best].us) * len(positions)
+        if us > least:
+            pinch = max(positions, key=lambda p: (used[p], -p))
+            lacking = used[pinch] + choices[best].workspace - choices[now].workspace - budget
+            found.append(Loss(us, pinch, pinch, max(lacking, 0)))
+    return found
+
+
+def _used(sketch: Sketch) -> list[int]:
+    """Bytes of the buffers that are live at each position."""
+    change = [0] * (sketch.layout.residency.schedule.end + 2)
+    for buffer in sketch.layout.buffers:
+        change[buffer.start] += buffer.size
+        change[buffer.stop] -= buffer.size
+    return list(accumulate(change))
+
+
+def losses(sketch: Sketch, costs: Costs, budget: int) -> list[Loss]:
+    """The largest losses of a sketch, largest first."""
+    found = [*stalls(sketch, costs), *slow_engines(sketch, budget)]
+    return sorted(found, key=lambda loss: (-loss.us, loss.position))[:LOSSES]
+
+
+def relieved(draft: Draft, sketch: Sketch, costs: Costs, budget: int) -> Iterator[list[Draft]]:
+    """Drafts near `draft`, those that relieve one of its losses together."""
     dropper = Dropper(sketch.layout.residency.schedule.step, dropped=draft.dropped)
-    found: dict[Draft, None] = {}
-    for stall in stalls(sketch):
-        shortage = costs.sent_bytes(stall.us)
-        for pinch in dict.fromkeys((stall.pinch, stall.position)):
-            found.update(dict.fromkeys(_smaller_engine(draft, sketch, pinch)))
-            for part in (1, 4):
-                drops = _drops(dropper, sketch, pinch, shortage // part)
-                found[replace(draft, dropped=draft.dropped | drops)] = None
+    for loss in losses(sketch, costs, budget):
+        found: dict[Draft, None] = {}
+        for pinch in dict.fromkeys((loss.pinch, loss.position)):
+            for part in (1, 2, 4):
+                found[draft.dropping(_drops(dropper, sketch, pinch, loss.shortage // part))] = None
             for tensor in _checkpoints(draft, sketch, pinch):
-                found[replace(draft, dropped=draft.dropped - {tensor})] = None
+                found[draft.keeping((tensor,))] = None
             for tensor in _idle(draft, sketch, pinch):
-                found[replace(draft, transient=draft.transient | _with_inputs(dropper, tensor))] = None
+                found[draft.refreshing(_with_inputs(dropper, tensor))] = None
+        found.pop(draft, None)
+        yield list(found)
+
+
+def filled(draft: Draft, sketch: Sketch, budget: int) -> list[Draft]:
+    """Drafts without drops for which the sketch has room: those that save the most time, or the most for a byte.
+
+    A drop is taken back where the bytes are free all along from its last use in the forward pass to its recompute.
+    """
+    schedule = sketch.layout.residency.schedule
+    step, used = schedule.step, np.array(_used(sketch), np.int64)
+    spans = _absences(draft, schedule)
+    orders = (lambda t: (-step.cost[step.producer[t]] / step.size[t], t), lambda t: (-step.cost[step.producer[t]], t))
+    found: dict[Draft, None] = {}
+    for order in orders:
+        now, back = used.copy(), set()
+        for tensor in sorted(spans, key=order):
+            start, stop = spans[tensor]
+            if start >= stop or now[start:stop].max() + step.size[tensor] <= budget:
+                now[start:stop] += step.size[tensor]
+                back.add(tensor)
+        found[draft.keeping(back)] = None
     found.pop(draft, None)
     return list(found)
 
 
+def _absences(draft: Draft, schedule: Schedule) -> dict[int, tuple[int, int]]:
+    """Dropped tensor -> positions from its last use in the forward pass to its first recompute."""
+    left: dict[int, int] = {}
+    found: dict[int, tuple[int, int]] = {}
+    for value in schedule.values:
+        if value.tensor not in draft.dropped:
+            continue
+        if schedule.first[value.birth]:
+            left[value.tensor] = value.uses[-1] if value.uses else value.birth
+        elif value.tensor not in found:
+            found[value.tensor] = (left[value.tensor] + 1, value.birth)
+    return found
+
+
 def taken_back(draft: Draft, step: IndexedStep) -> list[Draft]:
-    """Drafts without the dearest drops for a byte, without one of them, and with one engine less limited."""
+    """Drafts without the dearest drops for a byte, and without one of them."""
     dearest = sorted(draft.dropped, key=lambda t: (-step.cost[step.producer[t]] / step.size[t], t))
     dearest = [t for t in dearest if step.size[t] >= SMALL_BYTES]
-    found = [replace(draft, dropped=draft.dropped - set(dearest[:n])) for n in (1, 2, 4, 8) if n <= len(dearest)]
-    found += [replace(draft, dropped=draft.dropped - {tensor}) for tensor in dearest[1:4]]
-    raised = [(op, index + 1) for op, index in sorted(draft.ceilings) if index + 1 < len(step.engines[op])]
-    return found + [draft.limited(op, index) for op, index in raised]
+    found = [draft.keeping(dearest[:n]) for n in (1, 2, 4, 8) if n <= len(dearest)]
+    return found + [draft.keeping((tensor,)) for tensor in dearest[1:4]]
+
+
+def shaken(draft: Draft, step: IndexedStep) -> Iterator[Draft]:
+    """Drafts without one of the drops, the one that costs most time first."""
+    for tensor in sorted(draft.dropped, key=lambda t: (-step.cost[step.producer[t]], t)):
+        yield draft.keeping((tensor,))
 
 
 def lightened(draft: Draft, sketch: Sketch, excess: int) -> list[Draft]:
@@ -109,20 +197,12 @@ def lightened(draft: Draft, sketch: Sketch, excess: int) -> list[Draft]:
         for tensor in cheapest:
             if sum(step.size[t] for t in chosen) < excess * part:
                 chosen.add(tensor)
-        found.append(replace(draft, dropped=draft.dropped | chosen))
+        found.append(draft.dropping(chosen))
     again = sorted((evicted & draft.dropped) - draft.transient, key=lambda t: (-step.size[t], t))
     for count in (1, 4, len(again)):
         fresh = [_with_inputs(dropper, tensor) for tensor in again[:count]]
-        found.append(replace(draft, transient=draft.transient.union(*fresh)))
+        found.append(draft.refreshing(frozenset().union(*fresh)))
     return [near for near in found if near != draft]
-
-
-def _smaller_engine(draft: Draft, sketch: Sketch, position: int) -> Iterator[Draft]:
-    residency = sketch.layout.residency
-    op = residency.schedule.runs[position]
-    for index in dict.fromkeys((residency.engine[op] - 1, 0)):
-        if 0 <= index < residency.engine[op]:
-            yield draft.limited(op, index)
 
 
 def _drops(dropper: Dropper, sketch: Sketch, position: int, shortage: int) -> frozenset[int]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from snplan.analysis.residency import Live, Residency, Stay
 from snplan.analysis.schedule import start_times
-from snplan.passes.evict import positions_of_ops
+from snplan.passes.workspaces import positions_of_ops
 
 
 @dataclass(slots=True)
@@ -70,6 +70,11 @@ class Layout:
             return self.stay_buffer[value][0]
         index = bisect_right(stays, position, key=lambda stay: stay.start) - 1
         return self.stay_buffer[value][index]
+
+    def moving(self) -> list[int]:
+        """Values that may be in host memory at some time, ascending: all that are, and few others."""
+        residency = self.residency
+        return [v for v, gaps in enumerate(residency.evicted) if gaps or v in residency.in_host]
 
     def needs_slot(self, value: int) -> bool:
         """Whether `value` is in host memory at some time."""
@@ -146,7 +151,7 @@ def _plan_offloads(layout: Layout, live: Live, budget: int, copy_us: Callable[[i
     """Offloads in order of birth; first buffers are held until the copies are expected to be done."""
     residency = layout.residency
     time = start_times(residency.schedule)
-    wanted = [v for v in range(len(residency.events)) if layout.is_offloaded(v)]
+    wanted = [v for v in layout.moving() if layout.is_offloaded(v)]
     free_at = 0
     for value in sorted(wanted, key=lambda v: (residency.events[v][0], v)):
         birth = max(residency.events[value][0], 0)
@@ -199,8 +204,8 @@ def _plan_prefetches(layout: Layout, live: Live, budget: int, copy_us: Callable[
 def fetched_stays(layout: Layout) -> list[tuple[int, int, int]]:
     """(start, value, index) of the stays that begin with a prefetch."""
     found = []
-    for value, stays in enumerate(layout.stays):
-        for index, stay in enumerate(stays):
+    for value in layout.moving():
+        for index, stay in enumerate(layout.stays[value]):
             if index > 0 or layout.residency.starts_in_host(value):
                 found.append((stay.start, value, index))
     return found

@@ -7,7 +7,7 @@ packed afresh and placement is trivial, so every budget from the floor up is met
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
@@ -61,6 +61,11 @@ class Costs:
     def copy_us(self, size: int) -> int:
         """Microseconds of a copy of `size` bytes while the other direction runs as well."""
         rate = min(self.device.h2d_both_bytes_per_s, self.device.d2h_both_bytes_per_s)
+        return ceil(size * 10**6 / rate) + self.device.copy_latency_us
+
+    def lone_copy_us(self, size: int) -> int:
+        """Microseconds of a copy of `size` bytes while nothing comes the other way."""
+        rate = min(self.device.h2d_bytes_per_s, self.device.d2h_bytes_per_s)
         return ceil(size * 10**6 / rate) + self.device.copy_latency_us
 
 
@@ -161,21 +166,27 @@ def keep_all(schedule: Schedule, costs: Costs) -> Candidate:
 
 
 def realise(
-    schedule: Schedule, target: int, budget: int, costs: Costs, ceilings: Iterable[tuple[int, int]] = ()
+    schedule: Schedule,
+    target: int,
+    budget: int,
+    costs: Costs,
+    *,
+    effort: float = PLACE_EFFORT,
+    attempts: int = ATTEMPTS,
 ) -> Candidate | None:
     """The candidate of `schedule` planned for `target` bytes and placed within `budget`; None where it does not fit."""
     limit = np.full(schedule.end, target, np.int64)
-    for _ in range(ATTEMPTS):
-        residency = Residency(schedule, ceilings)
-        if not fit(residency, target, limit):
+    for _ in range(attempts):
+        residency = Residency(schedule)
+        if not fit(residency, target, limit, costs.lone_copy_us):
             return None
         layout = make_layout(residency, target, costs.copy_us)
-        offsets = place(layout, budget, PLACE_EFFORT)
+        offsets = place(layout, budget, effort)
         if offsets is not None:
             return finish(layout, offsets, costs)
         needs = _problem(layout, [b.need for b in layout.buffers])
         wishes = _problem(layout, [(b.start, b.stop) for b in layout.buffers])
-        found = fit_within(needs, budget, early=wishes.start, late=wishes.end, time_limit=PLACE_EFFORT)
+        found = fit_within(needs, budget, early=wishes.start, late=wishes.end, time_limit=effort)
         if found.complete:
             _grant(layout, found)
             return finish(layout, found.offsets.tolist(), costs)
@@ -223,10 +234,10 @@ def isolated(schedule: Schedule, budget: int, costs: Costs) -> Candidate | None:
     return None
 
 
-def sketch(schedule: Schedule, budget: int, costs: Costs, ceilings: Iterable[tuple[int, int]] = ()) -> Sketch | None:
+def sketch(schedule: Schedule, budget: int, costs: Costs) -> Sketch | None:
     """`schedule` within `budget` bytes as it runs if placement goes well; None below the floor."""
-    residency = Residency(schedule, ceilings)
-    if not fit(residency, budget):
+    residency = Residency(schedule)
+    if not fit(residency, budget, copy_us=costs.lone_copy_us):
         return None
     layout = make_layout(residency, budget, costs.copy_us)
     return Sketch(layout=layout, estimate=estimate(layout, costs.device))

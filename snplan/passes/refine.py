@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from snplan.analysis.residency import Residency
-from snplan.passes.evict import positions_of_ops
 from snplan.passes.layout import make_layout
 from snplan.passes.realise import Candidate, Costs, finish, place
+from snplan.passes.workspaces import positions_of_ops
 from snplan.solver.refine import Outcome, refine
 from snplan.solver.space import Decisions, Space, decisions_of, make_space, residency_of
 

@@ -12,25 +12,28 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
-from snplan.analysis.floor import Floor
+from snplan.analysis.floor import Floor, working_set
 from snplan.analysis.index import IndexedStep
 from snplan.analysis.schedule import build_schedule
 from snplan.passes.improve import Draft
 from snplan.passes.large import LARGE_STEP, LargeStep
 from snplan.passes.realise import Candidate, Costs, isolated, keep_all, lowered, realise
 from snplan.passes.recompute import bottlenecks, drop_order, drops_that_free, worth_moving
-from snplan.passes.trials import Trials
+from snplan.passes.trials import LEAST_GAIN, Trials
 
 # What the link can move in the forward pass, in parts of which it is left the tensors that are dearest to recompute,
 # and the bound on a recomputed segment in parts of the budget.
 LINK_FAMILIES = ((0.0, 0.35), (0.6, None), (1.0, None), (0.0, 0.12))
 # One in so many bottlenecks of the forward pass stays, and the bound on a recomputed segment.
 CHECKPOINT_FAMILIES = ((2, 0.7), (4, 0.7))
-STARTS = 2
-FINALISTS = 3
-LEAST_SKETCHES, MOST_SKETCHES, SKETCHED_OPS = 4, 300, 80_000
-LOWER_SKETCHES = 4  # of those for the budget itself there is one for a lower target
+STARTS = 4  # drafts of one target that those for a lower one begin with
+EFFORTS = ((0.1, 1, 8), (2.0, 4, 2))  # of placement, attempts, and finalists
+# Sketches, and actions sketched, for a target; more of them for each percent above the least that the ops take.
+LEAST_SKETCHES, FIRST_SKETCHES, MOST_SKETCHES = 4, 12, 300
+FIRST_ACTIONS, SKETCHED_ACTIONS, MORE_ACTIONS = 12_000, 80_000, 25_000
+FEW_OPS = 1000
 LOWER_TARGETS = (0.985, 0.96, 0.9, 0.8, 0.65)
 
 
@@ -82,28 +85,53 @@ class Search:
             self._offer(candidate)
 
     def _search(self, everything: Candidate) -> None:
-        trials = self._trials(self.budget, 1)
+        trials = self._trials(self.budget)
         for draft in self._starts(trials, everything):
             trials.improve(draft)
+        trials.shake()
         self._finish(trials)
         for part in LOWER_TARGETS:
             target = max(int(self.budget * part), self.floor.bytes)
-            if self.interrupted() or target == trials.target or not self._lower(trials, everything, target):
+            best = trials.ranked()
+            if self.interrupted() or target == trials.target or self._is_met(trials.times[best[0]]):
                 break
+            trials = self._trials(target)
+            for draft in best[:STARTS]:
+                trials.improve(draft)
+            trials.shake()
+            self._finish(trials)
         if self.best is None:
             self._isolate(trials)
         elif all(self.best is not other for other in self.extra):
             self.best = lowered(self.best, self.costs)
 
-    def _trials(self, target: int, part: int) -> Trials:
+    def _is_met(self, us: int) -> bool:
+        """Whether a plan is as fast as a draft that takes `us`, about: then nothing is lost to fragmentation."""
+        return self.best is not None and self.best.step_us <= us + us // LEAST_GAIN
+
+    @cached_property
+    def _least_us(self) -> int:
+        """Microseconds of all ops, each with the fastest engine whose workspace fits the budget beside its tensors."""
+        step, least = self.step, 0
+        for op, engines in enumerate(step.engines):
+            if engines:
+                room = self.budget - working_set(step, op) + engines[0].workspace
+                least += min((engine.us for engine in engines if engine.workspace <= room), default=engines[0].us)
+            else:
+                least += step.cost[op]
+        return least
+
+    def _trials(self, target: int) -> Trials:
         """Trials for a target; fewer sketches for larger steps, so that planning stays near linear."""
         ops = max(1, len(self.step.ops))
-        most = max(LEAST_SKETCHES * ops, min(MOST_SKETCHES * ops, SKETCHED_OPS))
+        most = MOST_SKETCHES * ops
         return Trials(
             step=self.step,
             costs=self.costs,
             target=target,
-            allowance=most // part,
+            least_us=self._least_us,
+            allowance=max(LEAST_SKETCHES * ops, min(most, FIRST_ACTIONS + FIRST_SKETCHES * ops, SKETCHED_ACTIONS)),
+            extra=min(most, MORE_ACTIONS * min(ops, FEW_OPS) // ops),
             host_limit=self.host_limit,
             interrupted=self.interrupted,
         )
@@ -131,27 +159,18 @@ class Search:
         for stride, segment in CHECKPOINT_FAMILIES:
             yield drop_order(self.step, int(self.budget * segment), frozenset(narrow[::stride])), moved
 
-    def _lower(self, trials: Trials, everything: Candidate, target: int) -> bool:
-        """Plan for a lower target, from the best drafts of `trials` and new ones; false where none beats the best."""
-        lower = self._trials(target, LOWER_SKETCHES)
-        drafts = trials.ranked()[:STARTS]
-        for draft in (*drafts, *self._starts(lower, everything)):
-            lower.improve(draft)
-        if self.best is not None and lower.times[lower.ranked()[0]] >= self.best.step_us:
-            return False
-        self._finish(lower)
-        return True
-
     def _finish(self, trials: Trials) -> None:
-        """Realise the best drafts; the fastest by simulation wins."""
-        for number, draft in enumerate(trials.ranked()[:FINALISTS]):
-            best = self.best
-            if best is not None and (best.step_us <= trials.times[draft] or (number and self.interrupted())):
-                return
-            candidate = realise(trials.schedule(draft), trials.target, self.budget, self.costs, draft.ceilings)
-            if candidate is None:
-                return  # what keeps the best draft from being placed holds for its neighbours
-            self._offer(candidate)
+        """Realise the best drafts; the fastest by simulation wins. Little effort goes into many, then more into few."""
+        for effort, attempts, finalists in EFFORTS:
+            for number, draft in enumerate(trials.ranked()[:finalists]):
+                best = self.best
+                if best is not None and (best.step_us <= trials.times[draft] or (number and self.interrupted())):
+                    return
+                candidate = realise(
+                    trials.schedule(draft), trials.target, self.budget, self.costs, effort=effort, attempts=attempts
+                )
+                if candidate is not None:
+                    self._offer(candidate)
 
     def _isolate(self, trials: Trials) -> None:
         """Realise the best drafts with isolated positions: this can always be placed."""

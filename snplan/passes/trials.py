@@ -5,18 +5,21 @@ A draft that needs more pinned host memory than there is ranks behind all that d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from snplan.analysis.index import IndexedStep
 from snplan.analysis.schedule import Schedule, build_schedule, saved_tensors
-from snplan.passes.improve import Draft, lightened, relieved, taken_back
+from snplan.passes.improve import Draft, filled, lightened, relieved, shaken, taken_back
 from snplan.passes.realise import Costs, Sketch, sketch
 from snplan.passes.slots import host_excess
 
 NO_PLAN = 1 << 62
 TOO_MUCH_HOST = 1 << 61
 HALVINGS = 3
+PATIENCE = 8
+RECENT = 32
+MOST_LOSS = 0.1  # more than that is worth no more sketches
 LEAST_GAIN = 3000  # a change has to save one such part of the step
 
 
@@ -31,18 +34,27 @@ class Trials:
     costs: Costs
     target: int
     allowance: int
+    extra: int = 0
+    least_us: int = 1
     host_limit: int | None = None
     interrupted: Callable[[], bool] = lambda: False
     times: dict[Draft, int] = field(default_factory=dict)
     work: int = 0
     _saved: frozenset[int] = field(init=False)
+    _recent: dict[Draft, Sketch] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._saved = frozenset(saved_tensors(self.step))
 
     def is_over(self) -> bool:
         """Whether enough was sketched."""
-        return self.work >= self.allowance or self.interrupted()
+        if self.interrupted():
+            return True
+        if self.work < self.allowance:
+            return False
+        shortest = min(self.times.values(), default=self.least_us)
+        loss = min(shortest / self.least_us - 1, MOST_LOSS)
+        return self.work >= self.allowance + self.extra * 100 * loss
 
     def schedule(self, draft: Draft) -> Schedule:
         """The executions of a draft."""
@@ -51,7 +63,8 @@ class Trials:
 
     def sketch(self, draft: Draft) -> Sketch | None:
         """The sketch of a draft; None where the target is below what an op needs."""
-        return sketch(self.schedule(draft), self.target, self.costs, draft.ceilings)
+        recent = self._recent.get(draft)
+        return sketch(self.schedule(draft), self.target, self.costs) if recent is None else recent
 
     def time(self, draft: Draft) -> int:
         """Estimated microseconds of a draft, as in `times`."""
@@ -61,16 +74,23 @@ class Trials:
 
     def _estimate(self, draft: Draft) -> int:
         schedule = self.schedule(draft)
-        least = schedule.least_us()
+        least = self.least_us + schedule.recompute_us()
         shortest = min(self.times.values(), default=NO_PLAN)
         if least >= shortest or (self.times and self.is_over()):
             return max(least, shortest + 1)
-        found = sketch(schedule, self.target, self.costs, draft.ceilings)
+        found = sketch(schedule, self.target, self.costs)
         if found is None:
             return NO_PLAN
         self.work += schedule.end + 4 * len(found.layout.prefetches)
+        self._remember(draft, found)
         excess = host_excess(found.layout, self.host_limit)
         return TOO_MUCH_HOST + excess if excess > 0 else found.step_us
+
+    def _remember(self, draft: Draft, found: Sketch) -> None:
+        """Keep the last sketches: the best of them is looked at next."""
+        self._recent[draft] = found
+        if len(self._recent) > RECENT:
+            del self._recent[next(iter(self._recent))]
 
     def ranked(self) -> list[Draft]:
         """All drafts, fastest first."""
@@ -93,19 +113,45 @@ class Trials:
         """`draft` changed for the better, one change after another, as long as its time falls."""
         self.time(draft)
         while not self.is_over():
-            now = self.sketch(draft)
-            if now is None:
-                break
-            excess = host_excess(now.layout, self.host_limit)
-            near = [*relieved(draft, now, self.costs), *lightened(draft, now, max(excess, self._stalled(now)))]
-            below = self.times[draft] - now.step_us // LEAST_GAIN
-            better = self._fastest(near, below)
-            if better is None:
-                better = self._fastest(taken_back(draft, self.step), below)
+            better = self._better(draft)
             if better is None:
                 break
             draft = better
         return draft
+
+    def shake(self) -> None:
+        """Look for better drafts beyond changes that make the best one slower at first."""
+        best = self.ranked()[0]
+        tried: set[Draft] = set()
+        failed = 0
+        while failed < PATIENCE and not self.is_over():
+            start = next((near for near in shaken(best, self.step) if near not in tried), None)
+            if start is None:
+                break
+            tried.add(start)
+            found = self.improve(start)
+            failed += 1
+            if self.times[found] < self.times[best]:
+                best, failed = found, 0
+
+    def _better(self, draft: Draft) -> Draft | None:
+        """A faster draft near `draft`: the best of the first changes that help."""
+        now = self.sketch(draft)
+        if now is None:
+            return None
+        below = self.times[draft] - now.step_us // LEAST_GAIN
+        excess = host_excess(now.layout, self.host_limit)
+        for near in self._near(draft, now, max(excess, self._stalled(now))):
+            better = self._fastest(near, below)
+            if better is not None:
+                return better
+        return None
+
+    def _near(self, draft: Draft, now: Sketch, excess: int) -> Iterator[list[Draft]]:
+        yield filled(draft, now, self.target)
+        yield from relieved(draft, now, self.costs, self.target)
+        yield lightened(draft, now, excess)
+        yield taken_back(draft, self.step)
 
     def _stalled(self, found: Sketch) -> int:
         """Bytes that the link moves to the host while ops wait."""

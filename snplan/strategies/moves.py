@@ -15,7 +15,6 @@ import numpy as np
 
 from snplan.analysis.residency import Live, Residency
 from snplan.analysis.schedule import Schedule, start_times
-from snplan.passes.evict import positions_of_ops
 from snplan.passes.layout import (
     Copy,
     Layout,
@@ -27,6 +26,7 @@ from snplan.passes.layout import (
     upgrade_engines,
 )
 from snplan.passes.realise import PLACE_EFFORT, Candidate, finish, placed
+from snplan.passes.workspaces import positions_of_ops
 from snplan.strategies.base import Strategy, Task
 
 ATTEMPTS = 4

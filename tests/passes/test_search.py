@@ -17,7 +17,7 @@ from snplan.compiler import CompileOptions, Prepared, plan_prepared, prepare
 from snplan.cost.device import load_device
 from snplan.frontend import load_model
 from snplan.passes.evict import fit
-from snplan.passes.improve import Draft, lightened, relieved, stalls, taken_back
+from snplan.passes.improve import Draft, filled, lightened, losses, relieved, shaken, taken_back
 from snplan.passes.realise import Costs, sketch, step_costs
 from snplan.passes.search import Search, keep_all_candidate
 from snplan.passes.slots import slot_bytes
@@ -94,33 +94,56 @@ def test_every_budget_from_the_floor_up_is_met_within_it() -> None:
 
 def test_stalls_name_the_position_that_had_no_room() -> None:
     step = tall(8, us=1)
-    found = sketch(build_schedule(step), 4 * MIB, costs_of(step))
+    costs = costs_of(step)
+    found = sketch(build_schedule(step), 4 * MIB, costs)
     assert found is not None
-    waiting = stalls(found)
+    waiting = losses(found, costs, 4 * MIB)
     assert waiting
-    assert waiting == sorted(waiting, key=lambda stall: (-stall.us, stall.position))
-    assert all(0 <= stall.pinch <= stall.position for stall in waiting)
+    assert waiting == sorted(waiting, key=lambda loss: (-loss.us, loss.position))
+    assert all(0 <= loss.pinch <= loss.position for loss in waiting)
+    assert all(loss.shortage == costs.sent_bytes(loss.us) for loss in waiting)
 
 
 def test_changes_drop_across_a_stall_and_take_back() -> None:
     step, draft = tall(8, us=1), Draft()
-    found = sketch(build_schedule(step), 4 * MIB, costs_of(step))
+    costs = costs_of(step)
+    found = sketch(build_schedule(step), 4 * MIB, costs)
     assert found is not None
-    near = relieved(draft, found, costs_of(step))
+    near = [change for group in relieved(draft, found, costs, 4 * MIB) for change in group]
     assert near
     assert draft not in near
     assert all(change.dropped for change in near)
     dropping = max(near, key=lambda change: len(change.dropped))
     assert all(back.dropped < dropping.dropped for back in taken_back(dropping, step))
+    assert [draft.dropped for draft in shaken(dropping, step)] == [
+        dropping.dropped - {tensor} for tensor in sorted(dropping.dropped)
+    ]
     assert all(change.dropped or change.transient for change in lightened(draft, found, MIB))
 
 
-def test_an_engine_ceiling_is_kept() -> None:
-    step = models_step()
-    convolution = next(op for op, engines in enumerate(step.engines) if len(engines) > 1)
-    residency = Residency(build_schedule(step), [(convolution, 0)])
-    assert residency.engine[convolution] == 0
-    assert Draft().limited(convolution, 1).limited(convolution, 0).ceilings == {(convolution, 0)}
+def test_drops_that_the_budget_has_room_for_are_taken_back() -> None:
+    step = tall(8)
+    costs = costs_of(step)
+    keep_all = int(Residency(build_schedule(step)).live.max())
+    dropping = Draft(dropped=frozenset(step.names.index(f"t{i}") for i in range(1, 8, 2)))
+    trials = Trials(step=step, costs=costs, target=keep_all, allowance=10**6)
+    found = trials.sketch(dropping)
+    assert found is not None
+    assert filled(dropping, found, 2 * keep_all) == [Draft()]
+    [fuller] = filled(dropping, found, keep_all)
+    assert fuller.dropped < dropping.dropped
+    assert trials.improve(dropping) == Draft()
+
+
+def test_improving_never_ends_slower() -> None:
+    step = tall(12, us=5)
+    trials = Trials(step=step, costs=costs_of(step), target=6 * MIB, allowance=10**6)
+    start = Draft(dropped=frozenset(step.names.index(f"t{i}") for i in range(1, 12)))
+    before = trials.time(start)
+    found = trials.improve(start)
+    assert trials.times[found] <= before
+    trials.shake()
+    assert trials.times[trials.ranked()[0]] <= trials.times[found]
 
 
 def test_a_lower_target_at_some_positions_is_met_there() -> None:
