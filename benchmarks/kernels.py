@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from gpu_common import provenance
 
 from snplan.codegen.compile import compile_module
 from snplan.codegen.driver import Driver
@@ -257,6 +258,7 @@ def main() -> None:
             f"{row.name:24} {row.order:14} {row.dtype:9} {shape:16} {elapsed * 1e3:9.1f} us {rate:7.0f} GB/s"
             f" {rate / top:5.0%}"
         )
+    print(provenance())
 
 
 if __name__ == "__main__":
