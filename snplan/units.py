@@ -20,11 +20,16 @@ _EXAMPLES = "write for example 12G, 12GiB (both 12 x 2^30 bytes), 12GB (12 x 10^
 def parse_bytes(text: str, *, what: str = "size", allow_zero: bool = False) -> int:
     """Bytes that `text` says: 12G = 12Gi = 12GiB = 12 x 2^30, 12GB = 12 x 10^9, a plain number is bytes.
 
-    Raises UsageError (SNP-U001) with examples for anything else, for zero (unless `allow_zero`) and for 2^62 and more.
+    With a unit a fraction is rounded down to whole bytes. Raises UsageError (SNP-U001) with examples for anything else,
+    for a fraction without a unit, for zero (unless `allow_zero`) and for 2^62 and more.
     """
     match = _PATTERN.fullmatch(text)
     if match is None or (match[3] or "").endswith("b"):
         raise UsageError("SNP-U001", f"{what} {text!r} is not a size in bytes; {_EXAMPLES}")
+    if match[2] is None and "." in match[1]:
+        raise UsageError(
+            "SNP-U001", f"{what} {text!r} is no whole number of bytes; for a unit write {match[1]}G; {_EXAMPLES}"
+        )
     prefix, suffix = (match[2] or "").lower(), match[3] or ""
     factor = _DECIMAL[prefix] if suffix == "B" else _BINARY[prefix]
     size = int(Fraction(match[1]) * factor)

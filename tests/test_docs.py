@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -74,3 +76,15 @@ def test_every_error_code_is_on_its_page(checkout: Path) -> None:
     told = re.findall(r"^\| (SNP-[A-Z]\d{3}) \|", (checkout / "docs" / "errors.md").read_text(), re.MULTILINE)
     assert len(told) == len(set(told))
     assert sorted(used - set(told)) == []
+
+
+def test_what_the_readme_makes_is_ignored(checkout: Path) -> None:
+    """Its commands are tried in a checkout; what they write is not for the next commit."""
+    if not (checkout / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("no git checkout")
+    text = (checkout / "README.md").read_text()
+    named = set(re.findall(r"(?:-o|--html|--svg|--csv|--export|--weights|--trace) ([\w.-]+)", text))
+    assert {"resnet18.onnx", "resnet18.html", "resnet18.svg", "trained.onnx", "replay.py", "weights.npz"} <= named
+    made = sorted(named | {"resnet18.plan.json", "resnet18.replay.py", "resnet18.plan.json.gz", "demo/x"})
+    done = subprocess.run(["git", "check-ignore", *made], cwd=checkout, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == made

@@ -59,7 +59,7 @@ def dimensions(texts: Iterable[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for text in texts:
         name, _, number = text.rpartition("=")
-        if not name or not number.isdecimal() or int(number) < 1:
+        if not name or not (number.isascii() and number.isdecimal()) or int(number) < 1:
             raise UsageError("SNP-U004", f"--dim {text!r} is not NAME=N with N >= 1; write for example --dim N=32")
         if name in found:
             raise UsageError("SNP-U004", f"--dim gives {name} twice: {found[name]} and {number}; give each name once")
@@ -67,12 +67,14 @@ def dimensions(texts: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def at_least(option: str, value: float | None, smallest: float) -> None:
-    """Raises UsageError (SNP-U005) where a number is given and under the smallest one, or not finite."""
+def at_least(option: str, value: float | None, smallest: float, largest: float | None = None) -> None:
+    """Raises UsageError (SNP-U005) where a number is given and too small, too large or not finite."""
     if value == math.inf:
         raise UsageError("SNP-U005", f"{option} is infinite; give a number")
     if value is not None and not value >= smallest:
         raise UsageError("SNP-U005", f"{option} is {value:g}; the smallest value is {smallest:g}")
+    if value is not None and largest is not None and value > largest:
+        raise UsageError("SNP-U005", f"{option} is {value:g}; the largest value is {largest:g}")
 
 
 def refuse_together(because: str, given: dict[str, bool]) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from snplan.cli import arguments, files, options, output
 from snplan.cli.run import ModelFile, find_model
+from snplan.units import printable
 
 if TYPE_CHECKING:
     from snplan.plan.model import StepPlan
@@ -51,7 +52,8 @@ def codegen(
         found = {"script": str(script), "weights": None if arrays is None else str(arrays)}
         output.write_object({"status": "done", "code": None, "message": None, **found, "lines": text.count("\n")})
     elif not quiet:
-        output.write_text(f"{script}: {text.count(chr(10)):,} lines\n")
+        output.write_text(f"{printable(str(script))}: {text.count(chr(10)):,} lines\n")
+        output.written(arrays)
     return 0
 
 

@@ -58,6 +58,7 @@ def compare(
         output.write_object(_object(prepared, chosen, outcomes, target, planning.notes, interrupted=interrupted))
     elif not quiet:
         _show(title, outcomes, keep_all, batches=largest_batch)
+        output.written(target)
     for note in planning.notes:
         output.note(f"snplan: warning: {note}")
     return int(ExitCode.INTERRUPTED if interrupted else ExitCode.DONE)
@@ -152,6 +153,9 @@ def _show(title: str, outcomes: list[Outcome], keep_all_us: int, *, batches: boo
     from snplan.report.compared import compare_table
 
     output.show(compare_table(title, outcomes, keep_all_us, batches=batches))
+    refused: dict[str, list[str]] = {}
     for outcome in outcomes:
         if outcome.message is not None:
-            output.note(f"  {outcome.strategy}: {outcome.code}: {outcome.message}")
+            refused.setdefault(f"{outcome.code}: {outcome.message}", []).append(outcome.strategy)
+    for reason, names in refused.items():
+        output.note(f"  {', '.join(names)}: {reason}")

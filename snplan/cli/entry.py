@@ -1,4 +1,4 @@
-"""`main`: one command from its arguments to its exit code, whatever happens on the way."""
+"""`run`: one command from its arguments to its exit code, whatever happens on the way."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from collections.abc import Sequence
 
 from snplan.cli import failure, output
 from snplan.cli.arguments import refuse_repeated
+from snplan.errors import ExitCode
 
+_HELP = frozenset({"--help", "--version"})
 COLLECTIONS = (100_000, 50, 50)
 """Graphs are many small objects that live on: Python's own thresholds spend half of a large plan's time on them."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def run(arguments: Sequence[str] | None = None) -> int:
     """The exit code of `snplan ARGUMENTS` (docs/cli.md, "Exit codes"); `sys.argv` without arguments.
 
     Every exception ends here as one message: a JSON object on standard output with `--json`, else text on standard
@@ -36,10 +38,17 @@ def _command(arguments: list[str]) -> int:
 
     from snplan.cli.app import app
 
-    command = typer.main.get_command(app)
+    command, helps = typer.main.get_command(app), not _HELP.isdisjoint(arguments)
     try:
         with command.make_context("snplan", arguments) as context:
             code = command.invoke(context)
     except typer.Exit as done:  # --help and --version
+        output.write_text("")  # what is still buffered may not find room
         return int(done.exit_code)
+    except (OSError, SystemExit) as error:  # typer writes help without asking whether the stream takes it
+        if not helps:
+            raise
+        if isinstance(error, OSError):
+            output.give_up(sys.stdout, error)
+        return int(ExitCode.DONE)
     return int(code or 0)

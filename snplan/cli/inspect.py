@@ -69,7 +69,7 @@ def inspect(
     notes: list[str] = []
     asked = {
         "fits": arguments.size("--fits", fits, notes),
-        "more": arguments.size("--more", more or ONE_GIB, notes) if what_if else None,
+        "more": arguments.size("--more", ONE_GIB if more is None else more, notes) if what_if else None,
     }
     targets = {
         name: files.writable(value, what=f"{name} file", keep=[Path(path)])
@@ -91,8 +91,10 @@ def inspect(
     data = _answers(plan, tensor, time, asked["fits"])
     if asked["more"] is not None:
         data["what_if"] = _what_if(plan, Path(path), model, asked["more"], quiet=quiet)
-    silent = bool(targets) and all(value is None for value in questions.values())
+    silent = quiet or (bool(targets) and all(value is None for value in questions.values()))
     _show(plan, data, targets, as_json=json, silent=silent)
+    if not quiet and not json:
+        output.written(*targets.values())
     for note in notes:
         output.note(f"snplan: warning: {note}")
     return 0
@@ -152,8 +154,6 @@ def _show(plan: StepPlan, data: Mapping[str, Any], targets: Mapping[str, Path], 
         written = {"files": {name.removeprefix("--"): target for name, target in targets.items()}} if targets else {}
         output.write_object({"status": "verified", **(data or inspected.summary(plan)), **written})
         return
-    for target in targets.values():
-        output.note(f"{target}: written")
     if not silent:
         output.show(*_tables(data or inspected.summary(plan)), to=sys.stdout)
 

@@ -17,6 +17,7 @@ FIRST, SECOND, LAST = 6, 32, 6
 
 LAYERS_A_BLOCK, LAYERS_AROUND = 3, 2
 MOST_LAYERS = 10_000
+MOST_SIZE = (1 << 31) - 1
 
 Batch = Annotated[int, typer.Option("--batch", metavar="N", help="The batch size.")]
 Image = Annotated[int, typer.Option("--image", metavar="N", help="The images' height and width.")]
@@ -35,8 +36,8 @@ def max_depth(
     quiet: options.Quiet = False,
 ) -> int:
     """Find the deepest bottleneck ResNet inside a budget: 6, 32, n and 6 blocks, and n as large as it fits."""
-    arguments.at_least("--batch", batch, 1)
-    arguments.at_least("--image", image, 32)
+    arguments.at_least("--batch", batch, 1, MOST_SIZE)
+    arguments.at_least("--image", image, 32, MOST_SIZE)
     arguments.at_least("--most", most, depth(1))
     arguments.at_least("--max-slowdown", max_slowdown, 1)
     budget = arguments.size("--gpu-mem", gpu_mem, planning.notes) or 0

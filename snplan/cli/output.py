@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import math
 import os
@@ -56,13 +57,21 @@ def note(text: str) -> None:
     _write(sys.stderr, "\n  ".join(map(printable, text.split("\n  "))) + "\n")
 
 
+def written(*paths: str | Path | None) -> None:
+    """Names each file that was written, on standard error; those that were not asked for are None."""
+    for path in paths:
+        if path is not None:
+            note(f"{path}: written")
+
+
 def show(*parts: RenderableType, to: TextIO | None = None) -> None:
     """Writes tables and text of rich, on standard error unless told otherwise."""
-    console = _console(to or sys.stderr)
-    with console.capture() as capture:
-        for part in parts:
-            console.print(part)
-    _write(to or sys.stderr, "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
+    stream = to or sys.stderr
+    drawn = _Drawn(stream.encoding)
+    console = _console(stream, drawn)
+    for part in parts:
+        console.print(part)
+    _write(stream, "".join(f"{line.rstrip()}\n" for line in drawn.getvalue().splitlines()))
 
 
 def plain(value: Any) -> Any:
@@ -80,11 +89,25 @@ def plain(value: Any) -> Any:
     return plain(value.item()) if hasattr(value, "item") else str(value)
 
 
-def _console(stream: TextIO) -> Console:
+class _Drawn(io.StringIO):
+    """What rich draws, before it is written; rich draws for the encoding of the stream that it is meant for."""
+
+    def __init__(self, encoding: str | None) -> None:
+        super().__init__()
+        self._encoding = encoding or "utf-8"
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # typeshed has a plain attribute
+        """The encoding of the stream that the text is for."""
+        return self._encoding
+
+
+def _console(stream: TextIO, drawn: _Drawn) -> Console:
     from rich.console import Console
 
-    width = None if stream.isatty() else _LINE  # in a file or a pipe no line is folded
-    return Console(file=stream, width=width, markup=False, emoji=False, highlight=False)
+    terminal = stream.isatty()
+    width = None if terminal else _LINE  # in a file or a pipe no line is folded
+    return Console(file=drawn, force_terminal=terminal, width=width, markup=False, emoji=False, highlight=False)
 
 
 def _write(stream: TextIO, text: str) -> None:
@@ -92,9 +115,14 @@ def _write(stream: TextIO, text: str) -> None:
         stream.write(text)
         stream.flush()
     except OSError as error:
-        # What is still buffered would fail again when the interpreter ends.
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-        if stream is sys.stdout and not isinstance(error, BrokenPipeError):
-            reason = (error.strerror or str(error)).lower()
-            raise UsageError("SNP-U014", f"standard output cannot be written: {reason}; send it elsewhere") from error
+        give_up(stream, error)
+
+
+def give_up(stream: TextIO, error: OSError) -> None:
+    """Writes no more on a stream that failed. Raises UsageError (SNP-U014) for standard output that has a reader."""
+    # What is still buffered would fail again when the interpreter ends.
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    if stream is sys.stdout and not isinstance(error, BrokenPipeError):
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError("SNP-U014", f"standard output cannot be written: {reason}; send it elsewhere") from error

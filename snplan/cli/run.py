@@ -86,6 +86,8 @@ def run(
         "export": _exporter(source, _output(export, "model", keep)),
     }
     report = _run(plan, source, settings, quiet=quiet)
+    if not quiet:
+        output.written(settings["save_gradients"], settings["save_state"], settings["snapshot"], export)
     if json:
         output.write_object({"status": "done", "code": None, "message": None, **report.as_json()})
     elif not quiet:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from snplan.explore.sweep import Point
 
 POINTS = 24
+MOST_POINTS = 10_000
 
 Budgets = Annotated[
     str | None,
@@ -66,7 +67,7 @@ def sweep(
     """Plan a model at many budgets: predicted step time against memory."""
     if budgets is not None:
         arguments.refuse_together("--budgets", {"--points": points is not None})
-    arguments.at_least("--points", points, 1)
+    arguments.at_least("--points", points, 1, MOST_POINTS)
     sizes = _sizes(budgets, planning.notes) if budgets is not None else None
     source = files.existing(model, what="model")
     files.distinct({"--csv": csv, "--svg": svg})
@@ -151,6 +152,7 @@ def _show(wanted: _Wanted, swept: _Swept, notes: Sequence[str], *, quiet: bool, 
         output.write_object(_object(wanted, swept, notes))
     elif not quiet:
         output.show(sweep_table(title, swept.points, keep_all))
+        output.written(wanted.csv, wanted.svg)
     for note in notes:
         output.note(f"snplan: warning: {note}")
 

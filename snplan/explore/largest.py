@@ -133,6 +133,14 @@ class Search:
         """Bytes of the budget without the reserve."""
         return self.options.budget_bytes - self._reserve
 
+    def _why_below(self, floor: int) -> str:
+        """Why the room is under a floor, in words."""
+        budget, reserve, room = self.options.budget_bytes, self._reserve, self._room()
+        if room > 0:
+            return f"the floor of {format_bytes(floor)} is above the budget less the reserve, {format_bytes(room)}"
+        taken = f"the reserve of {format_bytes(reserve)} takes all of the budget of {format_bytes(budget)}"
+        return f"{taken}, and the floor is {format_bytes(floor)}"
+
     def _bisect(self, low: int, high: int) -> int:
         """The largest count whose plan fits, between one that does (0 for none) and one that does not."""
         return bisect(lambda count: bool(self._planned(count).fits), low, high)
@@ -156,7 +164,7 @@ class Search:
         lowest, room = prepared.lowest.bytes, self._room()
         if lowest <= room:
             return Trial(size=size, fits=None, floor_bytes=lowest)
-        reason = f"the floor of {format_bytes(lowest)} is above the budget less the reserve, {format_bytes(room)}"
+        reason = self._why_below(lowest)
         return Trial(size=size, fits=False, proven=True, floor_bytes=lowest, needed_bytes=lowest, reason=reason)
 
     def _planned(self, count: int) -> Trial:

@@ -39,6 +39,27 @@ def test_a_sweep(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ET.parse("s.svg").getroot().tag.endswith("svg")
 
 
+@pytest.mark.parametrize("quiet", [False, True])
+def test_written_files_are_named_once(quiet: bool, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flag = ["-q"] if quiet else []
+    sweep = ["sweep", "mlp.onnx", "--points", "2", "--reserve", "0", "--csv", "s.csv", "--svg", "s.svg"]
+    compare = ["compare", "mlp.onnx", "--gpu-mem", "1G", "--strategies", "liveness", "--svg", "c.svg"]
+    for words, names in ((sweep, ["s.csv", "s.svg"]), (compare, ["c.svg"])):
+        assert main([*words, *flag]) == 0
+        captured = capsys.readouterr()
+        told = [line for line in captured.err.splitlines() if line.endswith(": written")]
+        assert told == ([] if quiet else [f"{name}: written" for name in names])
+        assert captured.out == ""
+
+
+def test_strategies_that_are_refused_alike_share_a_line(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", "mlp.onnx", "--gpu-mem", "1K", "--reserve", "0", "--strategies", "auto,liveness,torch"]
+    assert main(words) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "SNP-P001" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("  auto, liveness, torch: SNP-P001: ")
+
+
 def test_the_table_is_on_standard_error(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", "mlp.onnx", "--budgets", "700M,1G"]) == 0
     captured = capsys.readouterr()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,17 @@ def test_odd_characters_are_escaped() -> None:
     assert done.stderr == "a\\udc80\\u2713\n"
 
 
+def test_a_line_stays_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Names in a message come from files; the lines of a list are the message's own."""
+    output.note("op a\x1b[2J\nsnplan: fine\x07, tab\t:\n  first\n  second\u202e")
+    assert capsys.readouterr().err == "op a\\x1b[2J\\nsnplan: fine\\x07, tab\\t:\n  first\n  second\\u202e\n"
+
+
+def test_files_that_were_written(capsys: pytest.CaptureFixture[str]) -> None:
+    output.written(None, Path("a b.svg"), None, "c\n.npz")
+    assert capsys.readouterr().err == "a b.svg: written\nc\\n.npz: written\n"
+
+
 def snplan(redirected: str) -> subprocess.CompletedProcess[str]:
     command = f"{sys.executable} -m snplan {redirected}"
     return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
@@ -87,3 +99,46 @@ def test_closed_streams() -> None:
     done = snplan("verify absent.plan.json --json 2>&-")
     assert done.returncode == 2
     assert json.loads(done.stdout)["code"] == "SNP-U030"
+
+
+HELPS = ("--help", "--version", "compile --help", "model mlp --help")
+
+
+@needs_full
+@pytest.mark.parametrize("words", HELPS)
+def test_help_on_a_full_disk(words: str) -> None:
+    done = snplan(f"{words} > /dev/full")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "snplan: SNP-U014: standard output cannot be written: no space left on device; send it elsewhere\n"
+    )
+    assert snplan(f"{words} > /dev/full 2> /dev/full").returncode == 2
+    assert snplan(f"{words} > /dev/null 2> /dev/full").returncode == 0
+
+
+@needs_full
+def test_tables_on_a_full_disk(plan_file: Path) -> None:
+    done = snplan(f"inspect {plan_file} > /dev/full")
+    assert done.returncode == 2
+    assert done.stderr.startswith("snplan: SNP-U014: ")
+    assert done.stderr.count("\n") == 1
+
+
+def into_a_closed_pipe(*words: str) -> subprocess.CompletedProcess[str]:
+    """A command whose reader has gone before it writes anything."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        command = [sys.executable, "-m", "snplan", *words]
+        return subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    finally:
+        os.close(writer)
+
+
+@pytest.mark.parametrize(
+    "words", [*HELPS, "doctor", "model", "inspect PLAN", "inspect PLAN --text", "verify PLAN --json"]
+)
+def test_a_pipe_that_nobody_reads(words: str, plan_file: Path) -> None:
+    done = into_a_closed_pipe(*(str(plan_file) if word == "PLAN" else word for word in words.split()))
+    assert done.returncode == 0, done.stderr
+    assert "snplan:" not in done.stderr

@@ -135,3 +135,15 @@ def test_the_report_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     ):
         assert expected in err
     assert "bit for bit" in err
+
+
+def test_written_files_are_named_once(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", "mlp.onnx", "--gpu-mem", "1G", "-q"]) == 0
+    words = ["run", "mlp.plan.json", "--save-gradients", "g.npz", "--save-state", "s.npz", "--export", "t.onnx"]
+    for flag in ([], ["--json"], ["-q"]):
+        capsys.readouterr()
+        assert main([*words, "--snapshot", "snapshots", *flag]) == 0
+        lines = [line for line in capsys.readouterr().err.splitlines() if line.endswith(": written")]
+        names = [] if flag == ["-q"] else ["g.npz", "s.npz", "snapshots", "t.onnx"]
+        assert lines == [f"{name}: written" for name in names]
+        assert all(Path(name).exists() for name in names)
