@@ -28,9 +28,10 @@ def fit(start: Int64, end: Int64, size: Int64, order: Int64, offset: Int64, coun
         i = order[placed]
         if placed >= count:
             offset[i] = _gap(bottom, top, begin, until, placed, start[i], end[i], size[i], smallest)
-        at = np.searchsorted(bottom[:placed], offset[i], side="right")
-        for j in range(placed, at, -1):
-            bottom[j], top[j], begin[j], until[j] = bottom[j - 1], top[j - 1], begin[j - 1], until[j - 1]
+        at = placed
+        while at > 0 and bottom[at - 1] > offset[i]:
+            bottom[at], top[at], begin[at], until[at] = bottom[at - 1], top[at - 1], begin[at - 1], until[at - 1]
+            at -= 1
         bottom[at], top[at], begin[at], until[at] = offset[i], offset[i] + size[i], start[i], end[i]
         height = max(height, top[at])
     return height
@@ -84,7 +85,8 @@ def fit_by_time(
             filled[stretches] += waits
             waits = 0
             used = last[i] - first[i] + 1
-            lists[:used] = np.arange(first[i], last[i] + 1)
+            for k in range(used - 1):
+                lists[k] = first[i] + k
             lists[used - 1] = stretches
             offset[i] = _gap_between(entry, base, filled, lists[:used], head, start, end, size, offset, i, smallest)
         if is_long:
@@ -105,8 +107,11 @@ def _list_starts(first: Int64, last: Int64, stretches: int) -> Int64:
         if last[i] - first[i] > SPAN:
             base[stretches + 1] += 1
         else:
-            base[first[i] + 1 : last[i] + 1] += 1
-    return np.cumsum(base)
+            for stretch in range(first[i], last[i]):
+                base[stretch + 1] += 1
+    for k in range(1, len(base)):
+        base[k] += base[k - 1]
+    return base
 
 
 @kernel

@@ -79,7 +79,8 @@ def neighbors(start: Int64, end: Int64, order: Int64) -> tuple[Int64, Int64]:
             first[j + 1] += 1
         live[count] = i
         count += 1
-    first = np.cumsum(first)
+    for i in range(n):
+        first[i + 1] += first[i]
     neighbor, filled = np.empty(first[n], np.int64), first.copy()
     count = 0
     for i in order:
