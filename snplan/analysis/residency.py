@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -119,6 +120,15 @@ class Residency:
                 start, stop = events[index] + 1, events[index + 1]
                 if stop > start:
                     yield Gap(value, index, start, stop if stop < end else end)
+
+    def all_gaps(self) -> Live:
+        """The same as `gaps`, as four rows of numbers."""
+        counts = np.fromiter(map(len, self.events), np.int64, len(self.events))
+        at = np.fromiter(chain.from_iterable(self.events), np.int64, int(counts.sum()))
+        value = np.repeat(np.arange(counts.size), counts)
+        index = np.arange(at.size) - (np.cumsum(counts) - counts)[value]
+        rows = np.stack([value[:-1], index[:-1], at[:-1] + 1, np.minimum(at[1:], self.schedule.end)])
+        return rows[:, (value[:-1] == value[1:]) & (rows[3] > rows[2])]
 
     def is_persistent(self, value: int) -> bool:
         """Whether the value is a tensor's content at the start or the end of every step."""

@@ -7,16 +7,15 @@ Journal 5(2), 1966). Afterwards gaps that turned out not to be needed are restor
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 
-from snplan.analysis.excess import Excess
+from snplan.analysis.excess import Excess, Over
 from snplan.analysis.floor import working_set
+from snplan.analysis.index import IndexedStep
 from snplan.analysis.residency import Gap, Live, Residency, role_class
-from snplan.analysis.schedule import start_times
 from snplan.passes.workspaces import positions_of_ops, shrink_workspaces, trade_engines
 
 SMALL_BYTES = 64 << 10  # copies below this are latency alone: they come last
@@ -58,44 +57,44 @@ def _lower_hopeless(residency: Residency, budget: int) -> None:
 def _evict(residency: Residency, limit: Live) -> list[Gap]:
     """Evict gaps in order while positions they span are over their limit; the gaps taken, in that order."""
     taken: list[Gap] = []
-    excess = Excess(residency.live - limit)
-    size, values = residency.size, residency.schedule.values
+    over = Over(residency.live - limit)
+    size, values, evicted = residency.size, residency.schedule.values, residency.evicted
     with residency.at_once():
-        for gap in _candidates(residency, residency.live > limit):
-            if gap.index in residency.evicted[gap.value] or excess.most(gap.start, gap.stop) <= 0:
+        for value, index, start, stop in _candidates(residency, residency.live > limit):
+            if index in evicted[value] or not over.any(start, stop):
                 continue
-            for freed in residency.evict(gap.value, gap.index):
-                excess.add(freed.start, freed.stop, -size[values[freed.value].tensor])
-            taken.append(gap)
-            if excess.most(0, limit.size) <= 0:
+            freed = residency.evict(value, index)
+            for gap in freed:
+                over.fall(gap.start, gap.stop, size[values[gap.value].tensor])
+            taken.append(freed[0])
+            if not over.any(0, limit.size):
                 break
     return taken
 
 
-def _candidates(residency: Residency, over: npt.NDArray[np.bool_]) -> Iterator[Gap]:
-    """Gaps that span a position of `over`, best to evict first: by role class, small ones last, then by idle time."""
-    schedule, size = residency.schedule, residency.size
-    time = start_times(schedule)
-    before = [0, *np.cumsum(over).tolist()]
-    groups: defaultdict[int, list[tuple[int, Gap]]] = defaultdict(list)
-    for value, events in enumerate(residency.events):
-        if before[min(events[-1], schedule.end)] == before[events[0] + 1]:
-            continue
-        tensor, persistent = schedule.values[value].tensor, residency.is_persistent(value)
-        group = groups[role_class(schedule.step.role(tensor)) + (10 if size[tensor] < SMALL_BYTES else 0)]
-        for index in range(len(events) - 1):
-            gap = residency.gap(value, index)
-            if gap.stop > gap.start and before[gap.stop] > before[gap.start]:
-                group.append((-_idle_time(gap, time, persistent), gap))
-    for last in sorted(groups):
-        for _, gap in sorted(groups[last]):
-            yield gap
+def _candidates(residency: Residency, over: npt.NDArray[np.bool_]) -> Iterator[tuple[int, ...]]:
+    """Gaps that span a position of `over` (value, index, start, stop), best to evict first.
+
+    That is by role class, small ones last, then by idle time.
+    """
+    schedule, gaps = residency.schedule, residency.all_gaps()
+    before = np.concatenate([[0], np.cumsum(over)])
+    gaps = gaps[:, before[gaps[3]] > before[gaps[2]]]
+    value, index, start, stop = gaps
+    persistent = np.zeros(len(schedule.values), np.bool_)
+    persistent[list(residency.partner)] = True
+    time = np.asarray(schedule.starts, np.int64)
+    # A persistent value's gap costs transfers at both ends of the step.
+    idle = (time[stop] - time[start]) >> persistent[value]
+    group = _groups(schedule.step)[np.asarray([v.tensor for v in schedule.values], np.int64)]
+    order = np.lexsort((index, value, -idle, group[value]))
+    return zip(*gaps[:, order].tolist(), strict=True)
 
 
-def _idle_time(gap: Gap, time: Sequence[int], persistent: bool) -> int:
-    """Microseconds that the gap lasts; a persistent value's gap costs transfers at both ends of the step."""
-    idle = time[gap.stop] - time[gap.start]
-    return idle // 2 if persistent else idle
+def _groups(step: IndexedStep) -> Live:
+    """For each tensor the group that it is evicted with."""
+    roles = [role_class(tensor.role) for tensor in step.step.graph.tensors.values()]
+    return np.asarray(roles, np.int64) + 10 * (np.asarray(step.size, np.int64) < SMALL_BYTES)
 
 
 def _restore(residency: Residency, taken: list[Gap], limit: Live) -> None:
@@ -108,6 +107,6 @@ def _restore(residency: Residency, taken: list[Gap], limit: Live) -> None:
             if residency.is_persistent(gap.value) or gap.index not in residency.evicted[gap.value]:
                 continue
             amount = residency.size[residency.schedule.values[gap.value].tensor]
-            if excess.most(gap.start, gap.stop) + amount <= 0:
+            if excess.has_room(gap.start, gap.stop, amount):
                 residency.restore(gap.value, gap.index)
                 excess.add(gap.start, gap.stop, amount)

@@ -17,12 +17,7 @@ from snplan.analysis.residency import Live, Residency
 
 def positions_of_ops(residency: Residency) -> dict[int, list[int]]:
     """Positions of every execution of the ops that have engines."""
-    engines = residency.schedule.step.engines
-    found: dict[int, list[int]] = {}
-    for position, op in enumerate(residency.schedule.runs):
-        if engines[op]:
-            found.setdefault(op, []).append(position)
-    return found
+    return residency.schedule.choosers
 
 
 def shrink_workspaces(residency: Residency, limit: Live) -> None:

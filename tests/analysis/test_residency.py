@@ -98,3 +98,9 @@ def test_sizes_round_up_to_the_granule_and_empty_tensors_take_one() -> None:
         outputs=("y",),
     )
     assert step.size == [G, 3 * G]
+
+
+@pytest.mark.parametrize("kept", [None, frozenset[int]()])
+def test_rows_of_gaps_are_the_gaps(kept: frozenset[int] | None) -> None:
+    residency = Residency(build_schedule(training_chain(), kept))
+    assert [*zip(*residency.all_gaps().tolist(), strict=True)] == [tuple(gap) for gap in residency.gaps()]
