@@ -38,7 +38,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from snplan.analysis.floor import working_set
+from snplan.analysis.floor import match_in_place, working_set
 from snplan.analysis.index import IndexedStep
 from snplan.cost.cuts import NEVER, Bools, Cut, Cutter, Ints
 from snplan.cost.device import Device
@@ -291,7 +291,8 @@ def _candidates(step: IndexedStep, us: Sequence[int], device: Device, budget_byt
         return []
     times = np.cumsum(np.asarray(us, np.int64)) - us
     workspace = np.asarray([engines[-1].workspace if engines else 0 for engines in step.engines], np.int64)
-    over = _live_bytes(step) + workspace - budget_bytes
+    in_place = np.asarray([sum(step.size[w] for w, _ in match_in_place(pairs)) for pairs in step.overwrites], np.int64)
+    over = _live_bytes(step) - in_place + workspace - budget_bytes
     score = over - times * (device.d2h_bytes_per_s / 1e6)
     cuts = max(2, min(_CUTS, _WORK // count))
     marks = np.unique(np.linspace(0, count, 2 * cuts + 1).astype(int))

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from snplan.analysis.floor import working_set
-from snplan.analysis.index import IndexedStep
+from snplan.analysis.index import IndexedStep, forward_readers
 from snplan.analysis.reach import ancestor_us, descendant_us
 from snplan.ir import Phase
 
@@ -29,9 +29,9 @@ class Cut:
     before, after   microseconds of the ops that it depends on, and of those that depend on it
     size            bytes of the buffer of each item: of a tensor, or of the outputs of one op
     moved           bytes that a copy of it moves
-    again           microseconds of the op that makes it again; NEVER where nothing can
-    made            microseconds of ops that must run before it is there to be copied out; NEVER where it need not be,
-                    because it may have been in host memory from the start
+    again           microseconds of the ops that make it again; NEVER where nothing can
+    made            microseconds of ops that must run before it, or what it can be made of, is there to be copied out;
+                    NEVER where it need not be, because it may have been in host memory from the start
     due             microseconds of ops that can only run after it is back; NEVER where nothing has to read it again
     both            whether its absence takes a copy in each direction at some time in the step
     """
@@ -55,7 +55,12 @@ class Cut:
 
 @dataclass(frozen=True, kw_only=True)
 class Cutter:
-    """Makes cuts of `step` whose ops take `us` microseconds at least."""
+    """Makes cuts of `step` whose ops take `us` microseconds at least.
+
+    An item whose op reads what nothing else reads in the forward pass, and what takes no less room and time to copy, is
+    not there either: to keep that instead would be no better than to keep the item. So making the item again takes the
+    op of what is read too, and so on; what is copied out is at best the first of them.
+    """
 
     step: IndexedStep
     us: Sequence[int]
@@ -66,6 +71,7 @@ class Cutter:
     producer: Ints = field(init=False)
     size: Ints = field(init=False)
     moved: Ints = field(init=False)
+    sole: list[list[int]] = field(init=False)
 
     def __post_init__(self) -> None:
         step, tensors = self.step, self.step.step.graph.tensors
@@ -80,6 +86,7 @@ class Cutter:
             "producer": np.asarray(step.producer, np.int64),
             "size": np.asarray(step.size, np.int64),
             "moved": np.asarray([tensors[name].bytes for name in step.names], np.int64),
+            "sole": _sole_inputs(step),
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -131,11 +138,30 @@ class Cutter:
         share = np.minimum.reduceat(self.moved[chosen] / self.size[chosen], first)
         single = np.diff(np.append(first, len(chosen))) == 1
         moved: Ints = np.where(single, self.moved[chosen][first], (size * share * (1 - 1e-12)).astype(np.int64))
-        again = np.asarray(
-            [self.us[op] if step.ops[op].phase is Phase.FORWARD else NEVER for op in ops.tolist()], np.int64
-        )
+        hidden = (free & ~needed).tolist()
+        ways = [self._again(*item, hidden) for item in zip(ops.tolist(), size.tolist(), moved.tolist(), strict=True)]
+        again, made = np.asarray(ways, np.int64).T
         back = np.minimum.reduceat(due[chosen], first)
-        return size, moved, again, self.made[ops], back, back >= 0
+        return size, moved, again, made, back, back >= 0
+
+    def _again(self, op: int, size: int, moved: int, hidden: Sequence[bool]) -> tuple[int, int]:
+        """Microseconds to make again what `op` wrote, and those before which nothing of what it takes is there."""
+        made = int(self.made[op])
+        if self.step.ops[op].phase is not Phase.FORWARD:
+            return NEVER, made
+        us, stack = 0, [op]
+        while stack:
+            now = stack.pop()
+            us += self.us[now]
+            for tensor in self.sole[now]:
+                source = self.step.producer[tensor]
+                earlier = int(self.made[source])
+                if not hidden[tensor] or self.size[tensor] < size or self.moved[tensor] < moved:
+                    continue
+                if 2 * self.us[source] >= made - earlier:  # where copies may begin much earlier, little is won
+                    stack.append(source)
+                    made = min(made, earlier)
+        return us, made
 
     def _sources(self, due: Ints, free: Bools) -> Items:
         """Sources that the step never replaces: they may be in host memory from the start, and must be read again."""
@@ -159,6 +185,18 @@ class Cutter:
 
 _NONE = np.zeros(0, np.int64)
 _NOTHING: Items = (_NONE, _NONE, _NONE, _NONE, _NONE, np.zeros(0, np.bool_))
+
+
+def _sole_inputs(step: IndexedStep) -> list[list[int]]:
+    """For each op the tensors that no other forward op reads, and that are all that a forward op writes."""
+    readers = forward_readers(step)
+    found: list[list[int]] = [[] for _ in step.ops]
+    for op in range(step.backward):
+        if step.ops[op].phase is Phase.FORWARD and len(step.writes[op]) == 1:
+            (tensor,) = step.writes[op]
+            if len(readers[tensor]) == 1:
+                found[readers[tensor][0]].append(tensor)
+    return found
 
 
 def _ancestors(preds: Sequence[Sequence[int]], op: int) -> Bools:

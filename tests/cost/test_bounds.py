@@ -202,6 +202,45 @@ def test_outputs_of_one_op_are_made_again_together() -> None:
     assert 1279 <= moved <= 1280
 
 
+def hidden_step(small: int = KB) -> Step:
+    """x -> h (of `small` bytes) -> i -> t; only t is read again, by b."""
+    sizes = {"x": KB, "h": small, "i": KB, "t": KB, "m": KB, "n": KB, "g": KB}
+    tensors = {name: Tensor(name=name, spec=Spec(DType.UINT8, (size,))) for name, size in sizes.items()}
+    ops = (
+        Op(name="h", kind="tanh", inputs=("x",), outputs=("h",)),
+        Op(name="i", kind="tanh", inputs=("h",), outputs=("i",)),
+        Op(name="t", kind="relu", inputs=("i",), outputs=("t",)),
+        Op(name="m", kind="tanh", inputs=("t",), outputs=("m",)),
+        Op(name="n", kind="tanh", inputs=("m",), outputs=("n",)),
+        Op(name="b", kind="tanh_grad", inputs=("t", "n"), outputs=("g",), phase=Phase.BACKWARD),
+    )
+    graph = Graph(tensors=tensors, ops=ops, sources=("x",), outputs=("g",))
+    return Step(graph=graph, loss=None, inputs=("x",), gradients={}, becomes={})
+
+
+def test_what_is_made_of_something_as_large_that_nothing_else_reads() -> None:
+    # To keep i or h is no better than to keep t: all three ops run again, or h leaves, which is there after 16 us.
+    assert items(cut_of(hidden_step(), [16, 8, 1, 1, 1, 1], 4)) == [(KB, KB, 25, 16, 1, True)]
+
+
+def test_what_is_made_of_something_smaller() -> None:
+    # h takes half of the room, so that to keep it may pay: only t and i are sure to run again.
+    assert items(cut_of(hidden_step(512), [16, 8, 1, 1, 1, 1], 4)) == [(KB, KB, 9, 24, 1, True)]
+
+
+def test_what_has_another_forward_reader_may_be_kept_for_both() -> None:
+    step = hidden_step()
+    tensors = {**step.graph.tensors, "u": Tensor(name="u", spec=Spec(DType.UINT8, (KB,)))}
+    other = Op(name="u", kind="tanh", inputs=("i",), outputs=("u",))
+    graph = replace(step.graph, tensors=tensors, ops=(*step.graph.ops[:3], other, *step.graph.ops[3:]))
+    assert items(cut_of(replace(step, graph=graph), [16, 8, 1, 1, 1, 1, 1], 5)) == [(KB, KB, 1, 25, 1, True)]
+
+
+def test_little_is_won_where_copies_may_begin_much_earlier() -> None:
+    # i takes 1 us, and leaves 9 us before t would: a window of 9 us is worth more than 1 us of recompute.
+    assert items(cut_of(hidden_step(), [16, 1, 9, 1, 1, 1], 4)) == [(KB, KB, 9, 26, 1, True)]
+
+
 def test_link_alone() -> None:
     # 72 KiB too many, none of which can be made again: 72 KiB each way at 768 B/us are 96 us.
     cut = made_cut([(90 * KB, NEVER, 0, 0)])
