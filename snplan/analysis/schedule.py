@@ -45,7 +45,7 @@ class Schedule:
     values: list[Value]
     final: dict[int, int]
 
-    @property
+    @cached_property
     def end(self) -> int:
         """The position after the last execution."""
         return len(self.runs)
@@ -122,10 +122,10 @@ class _Builder:
 
     def forget(self, kept: Container[int]) -> None:
         """End of the forward pass: forward tensors outside `kept` have no value any more."""
-        for op in range(self.step.backward):
-            if self.step.ops[op].phase is not Phase.FORWARD:
+        for op, writes in zip(self.step.ops[: self.step.backward], self.step.writes, strict=False):
+            if op.phase is not Phase.FORWARD:
                 continue
-            for tensor in self.step.writes[op]:
+            for tensor in writes:
                 if tensor not in kept:
                     self.current[tensor] = -1
 

@@ -34,10 +34,10 @@ def portfolio(problem: Problem, goal: int, effort: Effort) -> list[Placement]:
     """Return greedy placements, lowest first: up to one at the goal; only one where the goal is out of reach."""
     bound = lower_bound(problem)
     placements: list[Placement] = []
-    if len(problem) >= CROWDED and not problem.has_fixed:
+    if len(problem) >= CROWDED and goal == bound and not problem.has_fixed:
         placements.append(_on_top(problem))
         effort.spend(ON_TOP * len(problem))
-        if placements[0].height <= max(goal, int(bound * (1 + NEAR)) if goal <= bound else 0):
+        if placements[0].height <= bound * (1 + NEAR):
             return placements
     work, enough = greedy_work(problem), effort.left - max(effort.left / 2, LEAST)
     for order, smallest_gap in _greedy_orders(problem):

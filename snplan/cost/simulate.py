@@ -26,6 +26,12 @@ OpTime: TypeAlias = Callable[[str, "int | None"], int]
 LaunchMode: TypeAlias = Literal["graph", "eager"]
 
 STREAMS = {"compute": COMPUTE, "h2d": H2D, "d2h": D2H}
+_STREAM_OF: dict[type, tuple[str | None, int]] = {
+    Run: ("compute", COMPUTE),
+    Recompute: ("compute", COMPUTE),
+    Offload: ("d2h", D2H),
+    Prefetch: ("h2d", H2D),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,15 +82,17 @@ def encode(actions: Sequence[Action], op_us: Mapping[str, int] | OpTime, tensor_
     engines: dict[str, int] = {}
     work = Work(streams=[], amounts=[], after_start=[0], after=[])
     for action in actions:
+        amount = 0
         if isinstance(action, Algorithm):
             engines[action.op] = action.engine
-        if isinstance(action, Run | Recompute):
+        elif isinstance(action, Run | Recompute):
             amount = time(action.op, engines.pop(action.op, None))
-        else:
-            amount = tensor_bytes[action.tensor] if isinstance(action, Offload | Prefetch) else 0
+            work.after.extend(action.after)
+        elif isinstance(action, Offload | Prefetch):
+            amount = tensor_bytes[action.tensor]
+            work.after.extend(action.after)
         work.amounts.append(amount)
         work.streams.append(_stream(action))
-        work.after.extend(getattr(action, "after", ()))
         work.after_start.append(len(work.after))
     return work
 
@@ -100,13 +108,11 @@ def issue_times(streams: Sequence[int], device: Device) -> list[int]:
 
 
 def _stream(action: Action) -> int:
-    name = getattr(action, "stream", None)
-    if name is None:
-        return INSTANT
-    allowed = {"offload": "d2h", "prefetch": "h2d"}.get(type(action).__name__.lower(), "compute")
-    if name != allowed:
-        raise ValueError(f"an action of kind {type(action).__name__.lower()} cannot run on stream {name!r}")
-    return STREAMS[name]
+    name, stream = _STREAM_OF.get(type(action), (None, INSTANT))
+    if name is not None and action.stream != name:  # type: ignore[union-attr]  # actions in the table have one
+        kind = type(action).__name__.lower()
+        raise ValueError(f"an action of kind {kind} cannot run on stream {action.stream!r}")  # type: ignore[union-attr]
+    return stream
 
 
 def _timeline(work: Work, start: Sequence[int], end: Sequence[int]) -> Timeline:

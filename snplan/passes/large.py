@@ -73,13 +73,13 @@ class LargeStep:
         """The sketch with the least time of those that the host has room for, or else with the least host memory."""
         best: _Ranked | None = None
         for schedules in self._schedules(target):
-            before, tried = best, False
+            before = best
             for schedule in schedules:
                 if best is not None and (interrupted() or best.beats(0, schedule.least_us())):
                     continue
-                best, tried = self._better(best, schedule, target), True
-            if before is not None and before is best and tried:
-                break
+                was, best = best, self._better(best, schedule, target)
+                if best is not None and best is was and before is not None and best.excess == 0:
+                    return best.sketch  # fewer checkpoints save nothing, and fewer still neither
         return None if best is None else best.sketch
 
     def _better(self, best: _Ranked | None, schedule: Schedule, target: int) -> _Ranked | None:
@@ -91,12 +91,15 @@ class LargeStep:
         return best if best is not None and best.beats(excess, found.step_us) else _Ranked(excess, found.step_us, found)
 
     def _schedules(self, target: int) -> Iterator[Iterator[Schedule]]:
-        """Schedules of drafts, for each stride: what the link leaves to recompute, then all but the checkpoints."""
+        """Schedules of drafts, for each stride: what the link leaves to recompute, and all but the checkpoints."""
         saved = frozenset(saved_tensors(self.step))
         narrow = bottlenecks(self.step)
         moved = self.costs.sent_forward(self.step, self.host_limit)
+        everything = False  # had to be dropped: then that is where to go on
         for stride in STRIDES:
             drops = drop_order(self.step, int(self.budget * SEGMENT), frozenset(narrow[::stride]))
             some = drops_that_free(self.step, drops, self.peak - target - moved)
-            kept = (saved - frozenset(drops[:count]) if count else None for count in dict.fromkeys((some, len(drops))))
+            counts = (len(drops), some) if everything else (some, len(drops))
+            kept = (saved - frozenset(drops[:count]) if count else None for count in dict.fromkeys(counts))
             yield (build_schedule(self.step, tensors) for tensors in kept)
+            everything = some == len(drops)
