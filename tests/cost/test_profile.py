@@ -9,7 +9,7 @@ import pytest
 
 from snplan import models
 from snplan.compiler import CompileOptions, compile_model
-from snplan.cost.device import load_device, profile_names
+from snplan.cost.device import device_from, load_device, profile_names
 from snplan.cost.profile import (
     FORMAT,
     Engine,
@@ -97,7 +97,7 @@ def test_device_of_a_profile(tmp_path: Path) -> None:
     assert device.name == "h200"
     assert device.profile is not None
     assert device.profile.find("a") == (engine(0, 0, 9),)
-    assert device.summary() == load_device("h200").summary()
+    assert device.summary() == {**load_device("h200").summary(), "versions": {"cudnn": "9.19"}}
 
 
 def test_profile_with_a_broken_device() -> None:
@@ -185,18 +185,24 @@ def test_profiles_of_the_package(name: str) -> None:
     """Each can be read by its name, knows convolutions with a choice of engines, and says what it holds for."""
     device = load_device(name.upper())
     assert device.profile is not None
-    assert device.profile.versions["driver"]
+    assert {"driver", "cuda", "cudnn"} <= device.profile.versions.keys()
+    assert device.summary()["versions"] == device.profile.versions
+    assert device_from(device.summary(), "the plan's device").summary() == {
+        key: value for key, value in device.summary().items() if key != "versions"
+    }
     assert device.name == name.partition("-")[0]
     assert max(len(op.engines) for op in device.profile.ops if op.signature.startswith("conv")) > 1
 
 
-def test_a_profile_of_the_package_names_engines(tmp_path: Path) -> None:
-    """A zoo model that was measured is planned with what was seen; another falls back on the published numbers."""
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
+def test_a_profile_of_the_package_names_engines(precision: str, tmp_path: Path) -> None:
+    """A zoo model that was measured is planned with what was seen, in either precision; its plan keeps the versions."""
     path = tmp_path / "alexnet.onnx"
     models.save(models.build("alexnet", batch=256), path)
-    options: dict[str, Any] = {"precision": "tf32", "optimizer": "momentum", "budget_bytes": 1 << 40}
+    options: dict[str, Any] = {"precision": precision, "optimizer": "momentum", "budget_bytes": 1 << 40}
     plan = compile_model(path, CompileOptions(device="h200-measured", **options)).plan
     engines = [action.engine for action in plan.actions if isinstance(action, Algorithm)]
     assert engines
     assert all(engine >= 16 for engine in engines)
     assert plan.device["name"] == "h200"
+    assert plan.device["versions"]["cudnn"] == "9.19.0"

@@ -175,9 +175,11 @@ def test_inputs_of_torch(staged: bool, tmp_path: Path) -> None:
 def test_inputs_that_arrive_in_the_arena(options: dict[str, Any], tmp_path: Path) -> None:
     """Where nothing is left beside the arena, the next inputs wait for bytes of it, and no bit changes."""
     plan, weights = planned(
-        "resnet", tmp_path, given={"batch": 64, "image": 64}, share=0.3, optimizer="momentum", deterministic=True
+        "resnet", tmp_path, given={"batch": 64, "image": 64}, share=0.6, optimizer="momentum", deterministic=True
     )
-    plan = msgspec.structs.replace(plan, budget_bytes=plan.reserve_bytes + plan.arena_bytes)
+    # Without a speed of the link every room is worth waiting for, and the wait is what is to be seen.
+    device = {key: value for key, value in plan.device.items() if key != "h2d_bytes_per_s"}
+    plan = msgspec.structs.replace(plan, budget_bytes=plan.reserve_bytes + plan.arena_bytes, device=device)
     found = []
     for staged in (False, True):
         backend = CudaBackend(**options)
