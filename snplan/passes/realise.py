@@ -32,6 +32,7 @@ KEEP_ALL_EFFORT = 3.0
 PLACE_EFFORT = 0.1
 LONG = 50_000  # positions; keep-all candidates of longer steps, which rarely fit, are placed with less effort
 LOWER_EFFORT = 0.2
+CLOSE_EFFORT, CLOSE = 3.0, 0.004  # where more of the arena than that is lost to fragmentation
 ATTEMPTS = 4
 ISOLATION_THRESHOLDS = (0.97, 0.85, 0.6, 0.3, 0.0)
 
@@ -210,14 +211,18 @@ def _lower(limit: Live, residency: Residency, times: Live, lacking: Live) -> Non
 
 
 def lowered(candidate: Candidate, costs: Costs) -> Candidate:
-    """`candidate` placed lower where that is possible and costs no time."""
-    body = candidate.body
-    if body.arena_bytes == body.peak_live_bytes:
-        return candidate
-    offsets = place(candidate.layout, None, LOWER_EFFORT)
-    assert offsets is not None
-    found = finish(candidate.layout, offsets, costs)
-    return found if found.step_us <= candidate.step_us and found.body.arena_bytes < body.arena_bytes else candidate
+    """`candidate` placed lower where that is possible and costs no time: as low as can be, or else nearly so."""
+    live = candidate.body.peak_live_bytes
+    for goal, effort in ((None, LOWER_EFFORT), (live + int(live * CLOSE), CLOSE_EFFORT)):
+        if candidate.arena_bytes <= (goal or live):
+            break
+        offsets = place(candidate.layout, goal, effort)
+        if offsets is None:
+            break
+        found = finish(candidate.layout, offsets, costs)
+        if found.step_us <= candidate.step_us and found.arena_bytes < candidate.arena_bytes:
+            candidate = found
+    return candidate
 
 
 def isolated(schedule: Schedule, budget: int, costs: Costs) -> Candidate | None:

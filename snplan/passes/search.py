@@ -19,6 +19,7 @@ from snplan.analysis.index import IndexedStep
 from snplan.analysis.schedule import build_schedule
 from snplan.passes.improve import Draft
 from snplan.passes.large import LARGE_STEP, LargeStep
+from snplan.passes.lean import lean_drafts
 from snplan.passes.realise import Candidate, Costs, isolated, keep_all, lowered, realise
 from snplan.passes.recompute import bottlenecks, drop_order, drops_that_free, worth_moving
 from snplan.passes.trials import LEAST_GAIN, Trials
@@ -89,6 +90,10 @@ class Search:
         for draft in self._starts(trials, everything):
             trials.improve(draft)
         trials.shake()
+        if not trials.host_suffices():
+            trials = self._leaner(trials)
+        if not trials.host_suffices():
+            return
         self._finish(trials)
         for part in LOWER_TARGETS:
             target = max(int(self.budget * part), self.floor.bytes)
@@ -104,6 +109,16 @@ class Search:
             self._isolate(trials)
         elif all(self.best is not other for other in self.extra):
             self.best = lowered(self.best, self.costs)
+
+    def _leaner(self, trials: Trials) -> Trials:
+        """Trials of drafts that recompute more, so that the host has room; the least that was asked for is noted."""
+        leaner = self._trials(self.budget)
+        for draft in lean_drafts(self.step):
+            leaner.time(draft)
+        leaner.improve(leaner.ranked()[0])
+        if not leaner.host_suffices():
+            self._note_host(min(trials.host_needed(), leaner.host_needed()))
+        return leaner
 
     def _is_met(self, us: int) -> bool:
         """Whether a plan is as fast as a draft that takes `us`, about: then nothing is lost to fragmentation."""
@@ -178,15 +193,18 @@ class Search:
             candidate = isolated(trials.schedule(draft), self.budget, self.costs)
             if candidate is not None:
                 self._offer(candidate)
-            if self.best is not None:
+            if self.best is not None or (candidate is not None and self.host_limit is not None):
                 return
 
     def _offer(self, candidate: Candidate) -> None:
         needed = candidate.body.host_arena_bytes
         if self.host_limit is not None and needed > self.host_limit:
-            self.host_needed = needed if self.host_needed is None else min(self.host_needed, needed)
+            self._note_host(needed)
         elif self.best is None or candidate.step_us < self.best.step_us:
             self.best = candidate
+
+    def _note_host(self, needed: int) -> None:
+        self.host_needed = needed if self.host_needed is None else min(self.host_needed, needed)
 
 
 @contextmanager

@@ -92,6 +92,14 @@ class Trials:
         if len(self._recent) > RECENT:
             del self._recent[next(iter(self._recent))]
 
+    def host_suffices(self) -> bool:
+        """Whether the host has room for the best draft."""
+        return min(self.times.values(), default=NO_PLAN) < TOO_MUCH_HOST
+
+    def host_needed(self) -> int:
+        """Bytes of host memory that the draft with the least need asks for, where none suffices."""
+        return min(self.times.values()) - TOO_MUCH_HOST + (self.host_limit or 0)
+
     def ranked(self) -> list[Draft]:
         """All drafts, fastest first."""
         return sorted(self.times, key=lambda draft: (self.times[draft], len(draft.dropped)))
