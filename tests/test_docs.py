@@ -54,7 +54,7 @@ def options_by_command() -> dict[str, set[str]]:
 def test_quoted_commands_exist(page: str, checkout: Path) -> None:
     known = options_by_command()
     text = (checkout / page).read_text()
-    quoted = re.findall(r"(?:^|`|    |\$ )snplan ([a-z-]+)([^`\n]*)", text, re.MULTILINE)
+    quoted = re.findall(r"(?:^|`|    |\$ )snplan ([a-z][a-z-]*)([^`\n]*)", text, re.MULTILINE)
     for command, rest in quoted:
         assert command in known, f"{page} quotes snplan {command}"
         words = {word.partition("=")[0] for word in shlex.split(rest, comments=True) if word.startswith("--")}

@@ -23,7 +23,6 @@ app = typer.Typer(
     name="snplan",
     help="Plan a training step so that it fits the given GPU memory and loses as little time as possible.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from snplan.cli import failure, output
 from snplan.cli.arguments import refuse_repeated
 from snplan.errors import ExitCode
 
+_COMPLETE = "_SNPLAN_COMPLETE"
 _HELP = frozenset({"--help", "--version"})
 COLLECTIONS = (100_000, 50, 50)
 """Graphs are many small objects that live on: Python's own thresholds spend half of a large plan's time on them."""
@@ -38,6 +41,8 @@ def _command(arguments: list[str]) -> int:
 
     from snplan.cli.app import app
 
+    if _COMPLETE in os.environ:  # the shell asks how a line may go on, and reads the answer on standard output
+        return _completed(typer.main.get_command(app))
     command, helps = typer.main.get_command(app), not _HELP.isdisjoint(arguments)
     try:
         with command.make_context("snplan", arguments) as context:
@@ -52,3 +57,11 @@ def _command(arguments: list[str]) -> int:
             output.give_up(sys.stdout, error)
         return int(ExitCode.DONE)
     return int(code or 0)
+
+
+def _completed(command: Any) -> int:
+    try:
+        command.main(args=[], prog_name="snplan")
+    except SystemExit as done:
+        return int(ExitCode.USAGE if done.code else ExitCode.DONE)  # a shell that typer does not know
+    return int(ExitCode.DONE)
