@@ -30,7 +30,7 @@ much for the budget.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import pairwise
 from typing import TypeAlias
@@ -126,10 +126,10 @@ def engine_bound_us(cut: Cut, compute_us: int, op_us: int, excess: int, device: 
         return compute_us
     found = [link_bound_us(cut, compute_us, excess, device)]
     leaving = leaving_absence(cut, compute_us - op_us - cut.after, device)
-    found.append(compute_us + _late_us(leaving, excess))
+    found.append(compute_us + _late_us(leaving, excess, cut.whole))
     for part in (1, 2):
-        late = _late_us(returning_absence(cut, compute_us - op_us - cut.before, device, part), excess)
-        found.append(compute_us + late)
+        returning = returning_absence(cut, compute_us - op_us - cut.before, device, part)
+        found.append(compute_us + _late_us(returning, excess, cut.whole))
     return max(found)
 
 
@@ -157,14 +157,17 @@ def _copy_ticks(moved: Ints, bytes_per_s: int, device: Device) -> Ints:
     return ticks
 
 
-def _late_us(absence: Absence, excess: int) -> int:
-    """Microseconds by which `excess` absent bytes delay the step, at the price that tells most."""
-    wanted = -(-excess // GRANULE)
+def _late_us(absence: Absence, excess: int, whole: Bools) -> int:
+    """Microseconds by which `excess` absent bytes delay the step, at the price that tells most.
+
+    Of a tensor that is larger than what is wanted no less than all is absent: it counts for no more than that.
+    """
     free = absence.cost <= 0
-    wanted -= int(absence.granules[free].sum())
+    wanted = -(-excess // GRANULE) - int(absence.granules[free].sum())
     if wanted <= 0 or free.all():
         return 0
-    return -(-_best_ticks(_in_order(absence, ~free), wanted) // _TICKS)
+    granules = np.where(whole, np.minimum(absence.granules, wanted), absence.granules)
+    return -(-_best_ticks(_in_order(replace(absence, granules=granules), ~free), wanted) // _TICKS)
 
 
 def _in_order(absence: Absence, chosen: Bools) -> Absence:

@@ -17,7 +17,7 @@ from snplan.ir import Phase
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
-Items: TypeAlias = tuple[Ints, Ints, Ints, Ints, Ints, Bools]
+Items: TypeAlias = tuple[Ints, Ints, Ints, Ints, Ints, Bools, Bools]
 NEVER = -1
 
 
@@ -34,6 +34,7 @@ class Cut:
                     NEVER where it need not be, because it may have been in host memory from the start
     due             microseconds of ops that can only run after it is back; NEVER where nothing has to read it again
     both            whether its absence takes a copy in each direction at some time in the step
+    whole           whether it is one tensor, which is absent or not; of several outputs some may be
     """
 
     op: int
@@ -46,6 +47,7 @@ class Cut:
     made: Ints
     due: Ints
     both: Bools
+    whole: Bools
 
     @property
     def bytes(self) -> int:
@@ -99,7 +101,7 @@ class Cutter:
         free = np.ones(len(step.names), np.bool_)
         free[[*step.reads[op], *step.writes[op]]] = False
         groups = (self._written(before, due, free), self._sources(due, free), self._persistent(op, before, after, due))
-        size, moved, again, made, back, both = (np.concatenate(column) for column in zip(*groups, strict=True))
+        size, moved, again, made, back, both, whole = (np.concatenate(column) for column in zip(*groups, strict=True))
         engines = step.engines[op]
         return Cut(
             op=op,
@@ -112,6 +114,7 @@ class Cutter:
             made=made,
             due=back,
             both=both,
+            whole=whole,
         )
 
     def _due(self, after: Bools) -> Ints:
@@ -142,7 +145,7 @@ class Cutter:
         ways = [self._again(*item, hidden) for item in zip(ops.tolist(), size.tolist(), moved.tolist(), strict=True)]
         again, made = np.asarray(ways, np.int64).T
         back = np.minimum.reduceat(due[chosen], first)
-        return size, moved, again, made, back, back >= 0
+        return size, moved, again, made, back, back >= 0, single
 
     def _again(self, op: int, size: int, moved: int, hidden: Sequence[bool]) -> tuple[int, int]:
         """Microseconds to make again what `op` wrote, and those before which nothing of what it takes is there."""
@@ -167,7 +170,8 @@ class Cutter:
         """Sources that the step never replaces: they may be in host memory from the start, and must be read again."""
         fixed = [t for t in self.step.sources if free[t] and due[t] >= 0 and self.step.becomes.get(t, t) == t]
         never = np.full(len(fixed), NEVER, np.int64)
-        return self.size[fixed], self.moved[fixed], never, never, due[fixed], np.zeros(len(fixed), np.bool_)
+        one_way = np.zeros(len(fixed), np.bool_)
+        return self.size[fixed], self.moved[fixed], never, never, due[fixed], one_way, ~one_way
 
     def _persistent(self, op: int, before: Bools, after: Bools, due: Ints) -> Items:
         """Persistent tensors that the step replaces: the old value or the new one is somewhere at any time."""
@@ -180,11 +184,12 @@ class Cutter:
         writers = self.producer[new]
         made = np.where(before[writers], self.made[writers], NEVER)
         back = np.where(after[writers], due[old], np.where(before[writers], due[new], NEVER))
-        return self.size[old], self.moved[old], np.full(len(old), NEVER), made, back, np.ones(len(old), np.bool_)
+        yes = np.ones(len(old), np.bool_)
+        return self.size[old], self.moved[old], np.full(len(old), NEVER), made, back, yes, yes
 
 
 _NONE = np.zeros(0, np.int64)
-_NOTHING: Items = (_NONE, _NONE, _NONE, _NONE, _NONE, np.zeros(0, np.bool_))
+_NOTHING: Items = (_NONE, _NONE, _NONE, _NONE, _NONE, np.zeros(0, np.bool_), np.zeros(0, np.bool_))
 
 
 def _sole_inputs(step: IndexedStep) -> list[list[int]]:

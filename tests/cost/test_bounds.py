@@ -75,7 +75,8 @@ def made_cut(rows: Sequence[tuple[int, int, int, int]], **totals: int) -> Cut:
     columns = [np.asarray(column, np.int64) for column in zip(*rows, strict=True)]
     size, again, made, due = columns or [np.zeros(0, np.int64)] * 4
     values = {"op": 0, "here": 0, "before": 0, "after": 0, **totals}
-    return Cut(**values, size=size, moved=size, again=again, made=made, due=due, both=np.ones(len(size), np.bool_))
+    parts = np.zeros(len(size), np.bool_)
+    return Cut(**values, size=size, moved=size, again=again, made=made, due=due, both=~parts, whole=parts)
 
 
 def test_copies_of_one_direction() -> None:
@@ -284,6 +285,15 @@ def test_bound_of_two_items_that_must_both_go() -> None:
     assert engine_bound_us(TWO, 29, 4, 12 * KB, LINK) == 31
     # 4 KiB go for nothing.
     assert engine_bound_us(TWO, 29, 4, 4 * KB, LINK) == 29
+
+
+def test_a_tensor_is_absent_as_a_whole() -> None:
+    # Of 4 KiB that leave 4 us too late 1 KiB is too many: a quarter of that where it had parts.
+    parts = made_cut([(4 * KB, NEVER, 14, NEVER)], before=14, after=11)
+    one_way = replace(parts, both=np.array([False]))
+    assert engine_bound_us(one_way, 29, 4, KB, LINK) == 29 + 1
+    assert engine_bound_us(replace(one_way, whole=np.array([True])), 29, 4, KB, LINK) == 29 + 4
+    assert engine_bound_us(replace(one_way, whole=np.array([True])), 29, 4, 4 * KB, LINK) == 29 + 4
 
 
 def test_windows_after_the_op() -> None:
