@@ -32,6 +32,7 @@ from snplan.plan.model import (
 )
 from snplan.runtime.cuda.calls import DeviceCall, device_calls, planned_workspaces, role_addresses
 from snplan.runtime.cuda.convolution import FIRST_ENGINE_ID, convolution
+from snplan.runtime.cuda.cudnn import INEXACT_ENGINES, INEXACT_NOTES
 from snplan.runtime.cuda.kernels import PRODUCT_SCRATCH, op_launches
 from snplan.runtime.cuda.multiply import is_empty_sum, multiplications
 from snplan.runtime.cuda.order import plan_edges
@@ -73,6 +74,8 @@ def replay_script(plan: StepPlan) -> str:
             scratch_bytes=round_up(max(scratch, PRODUCT_SCRATCH if used["cublaslt"] else 0)),
             product_scratch=PRODUCT_SCRATCH,
             first_engine=FIRST_ENGINE_ID,
+            inexact_notes=INEXACT_NOTES,
+            inexact_engines=INEXACT_ENGINES,
             control={name: int(offset) for name, (_, offset, *_) in (CONTROL.fields or {}).items()},
             control_bytes=round_up(CONTROL.itemsize),
             **used,

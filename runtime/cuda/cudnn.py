@@ -24,7 +24,7 @@ _TYPES = {
 # The front end numbers engines of its own, which need packages that are no part of snplan[cuda], from here.
 _FIRST_FOREIGN_ENGINE = 10_000
 # Engines with these notes round operands to fewer bits than float32 has, or lose digits in Winograd's transforms.
-_INEXACT_NOTES = (
+INEXACT_NOTES = (
     "TENSOR_CORE",
     "DOWN_CONVERT_INPUTS",
     "REDUCED_PRECISION_REDUCTION",
@@ -34,7 +34,7 @@ _INEXACT_NOTES = (
     "WINOGRAD_TILE_13x13",
 )
 # Engines that lose digits and have no note, by kind of problem: cuDNN 9.19's 17 is off by 1.3e-3 for filters of 5x5.
-_INEXACT_ENGINES = {"conv_filter": ("eng17",)}
+INEXACT_ENGINES = {"conv_filter": ("eng17",)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +172,7 @@ class ConvolutionGraph:
 
 def is_inexact(kind: str, name: str) -> bool:
     """Whether the engine `name` of a problem of this kind gives fewer digits than float32 arithmetic does."""
-    return name.partition("_")[0] in _INEXACT_ENGINES.get(kind, ())
+    return name.partition("_")[0] in INEXACT_ENGINES.get(kind, ())
 
 
 def _operation_graph(library: Any, handle: Any, problem: Convolution) -> tuple[Any, dict[str, Any]]:
@@ -216,7 +216,7 @@ def _node(graph: Any, problem: Convolution, tensors: Mapping[str, Any]) -> Any:
 def _plan(library: Any, graph: Any, mode: Mode, dtype: DType) -> str | None:
     """List the engines that the mode allows; why there are none, or None."""
     notes = library.numerical_note
-    barred = [] if mode.tf32 or dtype is not DType.FLOAT32 else [getattr(notes, name) for name in _INEXACT_NOTES]
+    barred = [] if mode.tf32 or dtype is not DType.FLOAT32 else [getattr(notes, name) for name in INEXACT_NOTES]
     if mode.deterministic:
         barred.append(notes.NONDETERMINISTIC)
     modes = library.heur_mode
