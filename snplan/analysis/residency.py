@@ -158,15 +158,23 @@ class Residency:
         """Make host memory the place where a persistent tensor starts and ends its step; the gaps this evicted."""
         source, last = self.partner[value]
         self.in_host.update((source, last))
-        ends = ((source, 0), (last, len(self.events[last]) - 2))
         return [
             self._toggle(end, index, evict=True)
-            for end, index in dict.fromkeys(ends)
+            for end, index in dict.fromkeys(self._homes(value))
             if len(self.events[end]) > 1 and index not in self.evicted[end]
         ]
 
+    def _homes(self, value: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """(value, gap) at the start and at the end of the step of a persistent tensor."""
+        source, last = self.partner[value]
+        return (source, 0), (last, len(self.events[last]) - 2)
+
+    def is_home(self, value: int, index: int) -> bool:
+        """Whether a gap is where a persistent value is between steps: it is evicted with all others of its value."""
+        return value in self.partner and (value, index) in self._homes(value)
+
     def restore(self, value: int, index: int) -> None:
-        """Undo the eviction of a gap of a value that is not persistent."""
+        """Undo the eviction of a gap that `is_home` does not hold for."""
         self._toggle(value, index, evict=False)
 
     def _toggle(self, value: int, index: int, *, evict: bool) -> Gap:

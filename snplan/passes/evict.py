@@ -7,7 +7,7 @@ Journal 5(2), 1966). Afterwards gaps that turned out not to be needed are restor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +22,18 @@ SMALL_BYTES = 64 << 10  # copies below this are latency alone: they come last
 
 
 def fit(
-    residency: Residency, budget: int, target: Live | None = None, copy_us: Callable[[int], int] | None = None
+    residency: Residency,
+    budget: int,
+    target: Live | None = None,
+    *,
+    copy_us: Callable[[int], int] | None = None,
+    patient: Container[int] = frozenset(),
 ) -> bool:
     """Evict and isolate until every position's live bytes are at most `budget`; False when a working set is larger.
 
     `target` gives a lower aim for each position, which isolation may miss where an op needs more. With `copy_us`, the
-    microseconds of a copy of so many bytes, engines do not wait for copies where slower ones end earlier.
+    microseconds of a copy of so many bytes, engines of ops that are not `patient` do not wait for copies where slower
+    ones end earlier.
     """
     limit = np.full(residency.live.size, budget, np.int64) if target is None else target
     if bool((residency.live <= limit).all()):
@@ -39,7 +45,7 @@ def fit(
     if over.size:
         residency.isolate(over.tolist())
     _restore(residency, taken, limit)
-    if copy_us is not None and not residency.isolated and trade_engines(residency, limit, copy_us):
+    if copy_us is not None and not residency.isolated and trade_engines(residency, limit, copy_us, patient):
         _restore(residency, taken, limit)
     return int(residency.live.max()) <= budget
 
@@ -104,7 +110,7 @@ def _restore(residency: Residency, taken: list[Gap], limit: Live) -> None:
     excess = Excess(residency.live - limit)
     with residency.at_once():
         for gap in reversed(taken):
-            if residency.is_persistent(gap.value) or gap.index not in residency.evicted[gap.value]:
+            if residency.is_home(gap.value, gap.index) or gap.index not in residency.evicted[gap.value]:
                 continue
             amount = residency.size[residency.schedule.values[gap.value].tensor]
             if excess.has_room(gap.start, gap.stop, amount):

@@ -9,7 +9,7 @@ taken back, and engines may grow again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import numpy as np
@@ -29,24 +29,30 @@ LEAST_LOSS = 0.0005  # of the step
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What decides a candidate: `dropped` saved tensors, and those of them that are recomputed for each reader anew
-    (`transient`, with what only they need).
+    """What decides a candidate: `dropped` saved tensors, those of them that are recomputed for each reader anew
+    (`transient`, with what only they need), and `patient` ops, which rather wait for copies than take a slower engine.
     """
 
     dropped: frozenset[int] = frozenset()
     transient: frozenset[int] = frozenset()
+    patient: frozenset[int] = frozenset()
 
     def keeping(self, tensors: Iterable[int]) -> Draft:
         """The draft without the drops of `tensors`."""
-        return Draft(self.dropped.difference(tensors), self.transient.difference(tensors))
+        dropped, transient = self.dropped.difference(tensors), self.transient.difference(tensors)
+        return replace(self, dropped=dropped, transient=transient)
 
     def dropping(self, tensors: Iterable[int]) -> Draft:
         """The draft with `tensors` dropped as well."""
-        return Draft(self.dropped.union(tensors), self.transient)
+        return replace(self, dropped=self.dropped.union(tensors))
 
     def refreshing(self, tensors: Iterable[int]) -> Draft:
         """The draft with recomputes of `tensors` for each reader anew."""
-        return Draft(self.dropped, self.transient.union(tensors))
+        return replace(self, transient=self.transient.union(tensors))
+
+    def turned(self, op: int) -> Draft:
+        """The draft with the patience of `op` changed."""
+        return replace(self, patient=self.patient ^ {op})
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +123,8 @@ def losses(sketch: Sketch, costs: Costs, budget: int) -> list[Loss]:
 
 def relieved(draft: Draft, sketch: Sketch, costs: Costs, budget: int) -> Iterator[list[Draft]]:
     """Drafts near `draft`, those that relieve one of its losses together."""
-    dropper = Dropper(sketch.layout.residency.schedule.step, dropped=draft.dropped)
+    schedule = sketch.layout.residency.schedule
+    dropper = Dropper(schedule.step, dropped=draft.dropped)
     for loss in losses(sketch, costs, budget):
         found: dict[Draft, None] = {}
         for pinch in dict.fromkeys((loss.pinch, loss.position)):
@@ -127,6 +134,9 @@ def relieved(draft: Draft, sketch: Sketch, costs: Costs, budget: int) -> Iterato
                 found[draft.keeping((tensor,))] = None
             for tensor in _idle(draft, sketch, pinch):
                 found[draft.refreshing(_with_inputs(dropper, tensor))] = None
+            op = schedule.runs[pinch]
+            if schedule.step.engines[op]:
+                found[draft.turned(op)] = None
         found.pop(draft, None)
         yield list(found)
 
@@ -169,16 +179,15 @@ def _absences(draft: Draft, schedule: Schedule) -> dict[int, tuple[int, int]]:
 
 def taken_back(draft: Draft, step: IndexedStep) -> list[Draft]:
     """Drafts without the dearest drops for a byte, and without one of them."""
-    dearest = sorted(draft.dropped, key=lambda t: (-step.cost[step.producer[t]] / step.size[t], t))
-    dearest = [t for t in dearest if step.size[t] >= SMALL_BYTES]
-    found = [draft.keeping(dearest[:n]) for n in (1, 2, 4, 8) if n <= len(dearest)]
-    return found + [draft.keeping((tensor,)) for tensor in dearest[1:4]]
+    large = [t for t in draft.dropped if step.size[t] >= SMALL_BYTES]
+    large.sort(key=lambda t: (-step.cost[step.producer[t]] / step.size[t], t))
+    found = [draft.keeping(large[:n]) for n in (1, 2, 4, 8) if n <= len(large)]
+    return found + [draft.keeping((tensor,)) for tensor in large[1:4]]
 
 
-def shaken(draft: Draft, step: IndexedStep) -> Iterator[Draft]:
-    """Drafts without one of the drops, the one that costs most time first."""
-    for tensor in sorted(draft.dropped, key=lambda t: (-step.cost[step.producer[t]], t)):
-        yield draft.keeping((tensor,))
+def dearest(draft: Draft, step: IndexedStep) -> list[int]:
+    """The drops of a draft, those whose op takes longest first."""
+    return sorted(draft.dropped, key=lambda t: (-step.cost[step.producer[t]], t))
 
 
 def lightened(draft: Draft, sketch: Sketch, excess: int) -> list[Draft]:

@@ -7,7 +7,7 @@ packed afresh and placement is trivial, so every budget from the floor up is met
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
@@ -171,15 +171,19 @@ def realise(
     target: int,
     budget: int,
     costs: Costs,
+    patient: Container[int] = frozenset(),
     *,
     effort: float = PLACE_EFFORT,
     attempts: int = ATTEMPTS,
 ) -> Candidate | None:
-    """The candidate of `schedule` planned for `target` bytes and placed within `budget`; None where it does not fit."""
+    """The candidate of `schedule` planned for `target` bytes and placed within `budget`; None where it does not fit.
+
+    `patient` ops rather wait for copies than take a slower engine; placement takes `effort` in each of `attempts`.
+    """
     limit = np.full(schedule.end, target, np.int64)
     for _ in range(attempts):
         residency = Residency(schedule)
-        if not fit(residency, target, limit, costs.lone_copy_us):
+        if not fit(residency, target, limit, copy_us=costs.lone_copy_us, patient=patient):
             return None
         layout = make_layout(residency, target, costs.copy_us)
         offsets = place(layout, budget, effort)
@@ -239,10 +243,10 @@ def isolated(schedule: Schedule, budget: int, costs: Costs) -> Candidate | None:
     return None
 
 
-def sketch(schedule: Schedule, budget: int, costs: Costs) -> Sketch | None:
-    """`schedule` within `budget` bytes as it runs if placement goes well; None below the floor."""
+def sketch(schedule: Schedule, budget: int, costs: Costs, patient: Container[int] = frozenset()) -> Sketch | None:
+    """`schedule` within `budget` bytes as it runs if placement goes well; None below the floor. `patient` as above."""
     residency = Residency(schedule)
-    if not fit(residency, budget, copy_us=costs.lone_copy_us):
+    if not fit(residency, budget, copy_us=costs.lone_copy_us, patient=patient):
         return None
     layout = make_layout(residency, budget, costs.copy_us)
     return Sketch(layout=layout, estimate=estimate(layout, costs.device))

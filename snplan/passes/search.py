@@ -35,6 +35,7 @@ EFFORTS = ((0.1, 1, 8), (2.0, 4, 2))  # of placement, attempts, and finalists
 LEAST_SKETCHES, FIRST_SKETCHES, MOST_SKETCHES = 4, 12, 300
 FIRST_ACTIONS, SKETCHED_ACTIONS, MORE_ACTIONS = 12_000, 80_000, 25_000
 FEW_OPS = 1000
+LOWER_SKETCHES = 4  # of those for the budget itself there is at least one for a lower target
 LOWER_TARGETS = (0.985, 0.96, 0.9, 0.8, 0.65)
 
 
@@ -86,10 +87,9 @@ class Search:
             self._offer(candidate)
 
     def _search(self, everything: Candidate) -> None:
-        trials = self._trials(self.budget)
-        for draft in self._starts(trials, everything):
-            trials.improve(draft)
-        trials.shake()
+        left = self._allowance()
+        trials = self._tried(everything, self.budget, left)
+        left -= trials.work
         if not trials.host_suffices():
             trials = self._leaner(trials)
         if not trials.host_suffices():
@@ -98,21 +98,28 @@ class Search:
         for part in LOWER_TARGETS:
             target = max(int(self.budget * part), self.floor.bytes)
             best = trials.ranked()
-            if self.interrupted() or target == trials.target or self._is_met(trials.times[best[0]]):
+            met = left <= 0 and self._is_met(trials.times[best[0]])
+            if self.interrupted() or target == trials.target or met:
                 break
-            trials = self._trials(target)
-            for draft in best[:STARTS]:
-                trials.improve(draft)
-            trials.shake()
+            trials = self._tried(everything, target, left, best[:STARTS])
+            left -= trials.work
             self._finish(trials)
         if self.best is None:
             self._isolate(trials)
         elif all(self.best is not other for other in self.extra):
             self.best = lowered(self.best, self.costs)
 
+    def _tried(self, everything: Candidate, target: int, left: int, drafts: Sequence[Draft] = ()) -> Trials:
+        """Trials for a target that begin with `drafts` and, if actions are `left` to be sketched, with new ones."""
+        trials = self._trials(target, max(left, self._allowance() // LOWER_SKETCHES))
+        for draft in (*drafts, *(self._starts(trials, everything) if left > 0 else ())):
+            trials.improve(draft)
+        trials.shake()
+        return trials
+
     def _leaner(self, trials: Trials) -> Trials:
         """Trials of drafts that recompute more, so that the host has room; the least that was asked for is noted."""
-        leaner = self._trials(self.budget)
+        leaner = self._trials(self.budget, self._allowance())
         for draft in lean_drafts(self.step):
             leaner.time(draft)
         leaner.improve(leaner.ranked()[0])
@@ -123,6 +130,12 @@ class Search:
     def _is_met(self, us: int) -> bool:
         """Whether a plan is as fast as a draft that takes `us`, about: then nothing is lost to fragmentation."""
         return self.best is not None and self.best.step_us <= us + us // LEAST_GAIN
+
+    def _allowance(self) -> int:
+        """Actions that are sketched for a start; fewer for larger steps, so that planning stays near linear."""
+        ops = len(self.step.ops)
+        most = min(MOST_SKETCHES * ops, FIRST_ACTIONS + FIRST_SKETCHES * ops, SKETCHED_ACTIONS)
+        return max(LEAST_SKETCHES * ops, most)
 
     @cached_property
     def _least_us(self) -> int:
@@ -136,17 +149,15 @@ class Search:
                 least += step.cost[op]
         return least
 
-    def _trials(self, target: int) -> Trials:
-        """Trials for a target; fewer sketches for larger steps, so that planning stays near linear."""
+    def _trials(self, target: int, allowance: int) -> Trials:
         ops = max(1, len(self.step.ops))
-        most = MOST_SKETCHES * ops
         return Trials(
             step=self.step,
             costs=self.costs,
             target=target,
             least_us=self._least_us,
-            allowance=max(LEAST_SKETCHES * ops, min(most, FIRST_ACTIONS + FIRST_SKETCHES * ops, SKETCHED_ACTIONS)),
-            extra=min(most, MORE_ACTIONS * min(ops, FEW_OPS) // ops),
+            allowance=allowance,
+            extra=min(MOST_SKETCHES * ops, MORE_ACTIONS * min(ops, FEW_OPS) // ops),
             host_limit=self.host_limit,
             interrupted=self.interrupted,
         )
@@ -182,7 +193,13 @@ class Search:
                 if best is not None and (best.step_us <= trials.times[draft] or (number and self.interrupted())):
                     return
                 candidate = realise(
-                    trials.schedule(draft), trials.target, self.budget, self.costs, effort=effort, attempts=attempts
+                    trials.schedule(draft),
+                    trials.target,
+                    self.budget,
+                    self.costs,
+                    draft.patient,
+                    effort=effort,
+                    attempts=attempts,
                 )
                 if candidate is not None:
                     self._offer(candidate)

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 
 from snplan.analysis.index import IndexedStep
 from snplan.analysis.schedule import Schedule, build_schedule, saved_tensors
-from snplan.passes.improve import Draft, filled, lightened, relieved, shaken, taken_back
+from snplan.passes.improve import Draft, dearest, filled, lightened, relieved, taken_back
 from snplan.passes.realise import Costs, Sketch, sketch
 from snplan.passes.slots import host_excess
 
 NO_PLAN = 1 << 62
 TOO_MUCH_HOST = 1 << 61
-HALVINGS = 3
+HALVINGS = 2
 PATIENCE = 8
 RECENT = 32
 MOST_LOSS = 0.1  # more than that is worth no more sketches
@@ -64,7 +64,7 @@ class Trials:
     def sketch(self, draft: Draft) -> Sketch | None:
         """The sketch of a draft; None where the target is below what an op needs."""
         recent = self._recent.get(draft)
-        return sketch(self.schedule(draft), self.target, self.costs) if recent is None else recent
+        return sketch(self.schedule(draft), self.target, self.costs, draft.patient) if recent is None else recent
 
     def time(self, draft: Draft) -> int:
         """Estimated microseconds of a draft, as in `times`."""
@@ -78,7 +78,7 @@ class Trials:
         shortest = min(self.times.values(), default=NO_PLAN)
         if least >= shortest or (self.times and self.is_over()):
             return max(least, shortest + 1)
-        found = sketch(schedule, self.target, self.costs)
+        found = sketch(schedule, self.target, self.costs, draft.patient)
         if found is None:
             return NO_PLAN
         self.work += schedule.end + 4 * len(found.layout.prefetches)
@@ -117,32 +117,39 @@ class Trials:
             stride = max(1, stride // 3)
         return best
 
-    def improve(self, draft: Draft) -> Draft:
-        """`draft` changed for the better, one change after another, as long as its time falls."""
+    def improve(self, draft: Draft, keeping: frozenset[int] = frozenset()) -> Draft:
+        """`draft` changed for the better, one change after another, as long as its time falls.
+
+        Tensors of `keeping` are not dropped.
+        """
         self.time(draft)
         while not self.is_over():
-            better = self._better(draft)
+            better = self._better(draft, keeping)
             if better is None:
                 break
             draft = better
         return draft
 
     def shake(self) -> None:
-        """Look for better drafts beyond changes that make the best one slower at first."""
+        """Look for better drafts beyond changes that make the best one slower at first.
+
+        One of its drops is forbidden, and what is left is improved (a tabu search of one move; Glover 1989).
+        """
         best = self.ranked()[0]
         tried: set[Draft] = set()
         failed = 0
         while failed < PATIENCE and not self.is_over():
-            start = next((near for near in shaken(best, self.step) if near not in tried), None)
-            if start is None:
+            near = ((tensor, best.keeping((tensor,))) for tensor in dearest(best, self.step))
+            tensor, start = next(((t, draft) for t, draft in near if draft not in tried), (-1, best))
+            if tensor < 0:
                 break
             tried.add(start)
-            found = self.improve(start)
+            found = self.improve(self.improve(start, frozenset((tensor,))))
             failed += 1
             if self.times[found] < self.times[best]:
                 best, failed = found, 0
 
-    def _better(self, draft: Draft) -> Draft | None:
+    def _better(self, draft: Draft, keeping: frozenset[int]) -> Draft | None:
         """A faster draft near `draft`: the best of the first changes that help."""
         now = self.sketch(draft)
         if now is None:
@@ -150,7 +157,8 @@ class Trials:
         below = self.times[draft] - now.step_us // LEAST_GAIN
         excess = host_excess(now.layout, self.host_limit)
         for near in self._near(draft, now, max(excess, self._stalled(now))):
-            better = self._fastest(near, below)
+            allowed = [other for other in near if keeping.isdisjoint(other.dropped)]
+            better = self._fastest(allowed, below)
             if better is not None:
                 return better
         return None

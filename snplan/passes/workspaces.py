@@ -9,7 +9,7 @@ engine is chosen with which it ends first: the fastest may have to wait for room
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 
 from snplan.analysis.residency import Live, Residency
@@ -35,6 +35,7 @@ class _Sweep:
     """
 
     copy_us: Callable[[int], int]
+    patient: Container[int]
     now: int = 0
     free_at: int = 0
     taken: int = 0
@@ -67,17 +68,20 @@ class _Sweep:
             self.taken -= self.leaving.popleft()[1]
 
 
-def trade_engines(residency: Residency, limit: Live, copy_us: Callable[[int], int]) -> bool:
+def trade_engines(
+    residency: Residency, limit: Live, copy_us: Callable[[int], int], patient: Container[int] = frozenset()
+) -> bool:
     """Give ops slower engines where those end earlier than faster ones that wait for copies; whether any changed.
 
-    `limit` bounds the bytes at each position, `copy_us` gives microseconds of a copy of so many bytes.
+    `limit` bounds the bytes at each position, `copy_us` gives microseconds of a copy of so many bytes. Engines of
+    `patient` ops stay as they are.
     """
     leaves, stops, comes = _transfers(residency)
     if not any(leaves) and not any(comes):
         return False
     end = residency.schedule.end
     chosen = [residency.engine[op] for op in residency.schedule.runs]
-    sweep = _Sweep(copy_us)
+    sweep = _Sweep(copy_us, patient)
     done: dict[int, int] = {}
     for position in range(end):
         for value, size in stops[position]:
@@ -85,7 +89,7 @@ def trade_engines(residency: Residency, limit: Live, copy_us: Callable[[int], in
         _choose(residency, int(limit[position]), sweep, position, chosen)
         for value, size in leaves[position]:
             done[value] = sweep.leave(size, sweep.now)
-    sweep = _Sweep(copy_us)
+    sweep = _Sweep(copy_us, patient)
     for position in range(end - 1, -1, -1):
         _choose(residency, int(limit[position]), sweep, position, chosen)
         for _, size in comes[position]:
@@ -126,10 +130,9 @@ def _choose(residency: Residency, limit: int, sweep: _Sweep, position: int, chos
         sweep.run(sweep.wait(room) + residency.schedule.step.cost[op])
         return
     room += choices[residency.engine[op]].workspace
-    ends = [sweep.wait(room - choice.workspace) + choice.us for choice in choices[: chosen[position] + 1]]
-    best = min(range(len(ends)), key=lambda i: (ends[i], i))
-    chosen[position] = best
-    sweep.run(ends[best])
+    open_to = [chosen[position]] if op in sweep.patient else range(chosen[position] + 1)
+    end, chosen[position] = min((sweep.wait(room - choices[i].workspace) + choices[i].us, i) for i in open_to)
+    sweep.run(end)
 
 
 def _set(residency: Residency, chosen: Sequence[int]) -> bool:

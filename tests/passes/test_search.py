@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests_support import MIB, tall
+from tests_support import MIB, tall, training_chain
 
 from snplan import models
 from snplan.analysis.floor import floor
@@ -17,7 +17,7 @@ from snplan.compiler import CompileOptions, Prepared, plan_prepared, prepare
 from snplan.cost.device import load_device
 from snplan.frontend import load_model
 from snplan.passes.evict import fit
-from snplan.passes.improve import Draft, filled, lightened, losses, relieved, shaken, taken_back
+from snplan.passes.improve import Draft, dearest, filled, lightened, losses, relieved, taken_back
 from snplan.passes.realise import Costs, sketch, step_costs
 from snplan.passes.search import Search, keep_all_candidate
 from snplan.passes.slots import slot_bytes
@@ -115,10 +115,26 @@ def test_changes_drop_across_a_stall_and_take_back() -> None:
     assert all(change.dropped for change in near)
     dropping = max(near, key=lambda change: len(change.dropped))
     assert all(back.dropped < dropping.dropped for back in taken_back(dropping, step))
-    assert [draft.dropped for draft in shaken(dropping, step)] == [
-        dropping.dropped - {tensor} for tensor in sorted(dropping.dropped)
-    ]
+    assert dearest(dropping, step) == sorted(dropping.dropped)
     assert all(change.dropped or change.transient for change in lightened(draft, found, MIB))
+
+
+def test_a_draft_changes_one_thing_at_a_time() -> None:
+    draft = Draft(dropped=frozenset({1, 2}), transient=frozenset({2}))
+    assert draft.keeping((2,)) == Draft(dropped=frozenset({1}))
+    assert draft.dropping((3,)).dropped == {1, 2, 3}
+    assert draft.refreshing((1,)).transient == {1, 2}
+    assert draft.turned(7).patient == {7}
+    assert draft.turned(7).turned(7) == draft
+
+
+def test_a_gap_between_steps_is_not_restored() -> None:
+    step = training_chain()
+    residency = Residency(build_schedule(replace(step, becomes={step.names.index("x"): step.names.index("dx")})))
+    source, last = residency.partner[0]
+    assert residency.is_home(source, 0)
+    assert residency.is_home(last, len(residency.events[last]) - 2)
+    assert not residency.is_home(step.names.index("a"), 0)
 
 
 def test_drops_that_the_budget_has_room_for_are_taken_back() -> None:

@@ -66,6 +66,15 @@ def test_the_engine_that_ends_first_is_chosen(slow_us: int, engine: int) -> None
     assert int(residency.live.max()) <= budget
 
 
+def test_patient_ops_wait_with_their_engine() -> None:
+    step, budget = conv_step(20), 12 * GRANULE
+    residency = evicted(step, budget)
+    limit = residency.live.copy()
+    limit[:] = budget
+    assert not trade_engines(residency, limit, copy_us, frozenset({2}))
+    assert residency.engine[2] == 1
+
+
 def test_nothing_changes_where_nothing_moves() -> None:
     step = conv_step(11)
     residency = Residency(build_schedule(step))
