@@ -15,7 +15,7 @@ from faults.support import made, saved
 from frontend_support import info, model, node, run, tensor
 from onnx import ModelProto, TensorProto
 
-from snplan.cli.entry import main
+from snplan.cli import main
 from snplan.compiler import CompileOptions, compile_model
 from snplan.cost.device import load_device
 from snplan.cost.profile import FORMAT, Engine, MeasuredOp, Profile, save_profile, signature

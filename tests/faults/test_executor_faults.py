@@ -16,7 +16,7 @@ from frontend_support import info, model, node, tensor
 from onnx import ModelProto
 
 import snplan.runtime.cuda.packages as packages
-from snplan.cli.entry import main
+from snplan.cli import main
 from snplan.errors import InfeasibleError, RunError
 from snplan.plan.model import Offload, Run
 from snplan.runtime.cuda.backend import CudaBackend

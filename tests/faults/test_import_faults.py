@@ -15,7 +15,7 @@ from faults.support import made, replay, saved, squeezed
 from frontend_support import BOOL, INT64, imported, info, ints, model, node, ort_run, tensor
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from snplan.cli.entry import main
+from snplan.cli import main
 from snplan.ir import DType, nbytes
 from snplan.plan.file import encode_plan
 from snplan.units import round_up

@@ -13,7 +13,7 @@ from faults.support import made, saved
 from frontend_support import info, model, node, tensor
 from onnx import ModelProto
 
-from snplan.cli.entry import main
+from snplan.cli import main
 from snplan.cli.progress import Progress
 from snplan.errors import RunError
 from snplan.plan.file import read_plan

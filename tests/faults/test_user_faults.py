@@ -17,7 +17,7 @@ from frontend_support import info, model, node, tensor
 from onnx import ModelProto, NodeProto, TensorProto
 
 from snplan import models
-from snplan.cli.entry import main
+from snplan.cli import main
 from snplan.errors import InfeasibleError
 from snplan.plan.file import encode_plan
 from snplan.plan.model import Offload, Prefetch, Recompute, Run, StepPlan
@@ -320,7 +320,7 @@ def test_300_nodes_are_planned_without_any_solver(tmp_path: Path) -> None:
     program = (
         "import sys\n"
         "sys.modules.update({name: None for name in ('ortools', 'gurobipy', 'cplex', 'highspy', 'pulp', 'mosek')})\n"
-        "from snplan.cli.entry import main\n"
+        "from snplan.cli import main\n"
         f"sys.exit(main(['compile', {str(path)!r}, '--gpu-mem', '{budget}', '--reserve', '0', '-q', '-o', "
         f"{str(tmp_path / 'p.plan.json')!r}]))\n"
     )
