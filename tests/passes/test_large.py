@@ -8,6 +8,7 @@ from tests_support import MIB, tall
 from snplan.analysis.floor import floor
 from snplan.analysis.index import IndexedStep
 from snplan.cost.device import load_device
+from snplan.passes import large as module
 from snplan.passes import search as searching
 from snplan.passes.large import LargeStep
 from snplan.passes.realise import Candidate, step_costs
@@ -72,3 +73,22 @@ def test_what_fits_is_kept_without_actions_being_made() -> None:
     assert "body" not in vars(everything)
     assert everything.timeline.step_time_us == everything.step_us
     assert everything.body.arena_bytes == everything.arena_bytes
+
+
+def test_twins_are_changed_together_where_that_saves_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    for us, budget in ((5, 12), (30, 8), (100, 16)):
+        step = tall(LAYERS, us)
+        with_twins = planned(step, budget * MIB)
+        monkeypatch.setattr(module, "TWIN_ACTIONS", 0)
+        without = planned(step, budget * MIB)
+        monkeypatch.undo()
+        assert with_twins is not None
+        assert without is not None
+        assert with_twins.step_us <= without.step_us
+
+
+def test_two_plans_are_the_same() -> None:
+    first, second = (planned(tall(LAYERS, 30), 8 * MIB) for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert first.body == second.body
