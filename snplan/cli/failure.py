@@ -13,6 +13,7 @@ from snplan.errors import ExitCode, SnplanError, UsageError
 INTERNAL = "SNP-X001"
 INTERRUPTED = "SNP-X130"
 USAGE = "SNP-U000"
+_LONGEST = 8000
 
 _STATUS = {ExitCode.INFEASIBLE: "infeasible", ExitCode.UNKNOWN: "unknown", ExitCode.INTERRUPTED: "unknown"}
 
@@ -46,7 +47,7 @@ def explained(error: BaseException) -> SnplanError:
 def as_object(error: SnplanError) -> dict[str, Any]:
     """The JSON object of a failed command: `status`, `code`, `message` and the error's details."""
     status = _STATUS.get(error.exit_code, "rejected")
-    return {"status": status, "code": error.code, "message": error.message, **error.details}
+    return {"status": status, "code": error.code, "message": _shortened(error.message), **error.details}
 
 
 def _with_exit(exit_code: ExitCode, code: str, message: str) -> SnplanError:
@@ -55,8 +56,15 @@ def _with_exit(exit_code: ExitCode, code: str, message: str) -> SnplanError:
     return error
 
 
+def _shortened(message: str) -> str:
+    """The message without its middle where it is very long: what a file says may be a list of millions."""
+    if len(message) <= _LONGEST:
+        return message
+    return f"{message[: _LONGEST * 3 // 4]} ... {message[-_LONGEST // 4 :]}"
+
+
 def _write_text(error: SnplanError) -> None:
-    output.note(f"snplan: {error.code}: {error.message}")
+    output.note(f"snplan: {error.code}: {_shortened(error.message)}")
     if error.exit_code is ExitCode.INFEASIBLE:
         from snplan.report.refusal import refusal_lines
 

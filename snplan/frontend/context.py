@@ -13,7 +13,7 @@ from onnx import GraphProto
 from snplan.errors import ModelError
 from snplan.frontend import codes
 from snplan.frontend.node import NodeView
-from snplan.frontend.tensors import MOST_BYTES, MOST_ELEMENTS, Array, numpy_dtype
+from snplan.frontend.tensors import MOST_BYTES, MOST_ELEMENTS, MOST_RANK, Array, numpy_dtype
 from snplan.frontend.values import Item, Poison, Scope, Source, Unsupported, Value
 from snplan.ir import Attr, Attrs, DType, Phase, Spec
 from snplan.ops import ShapeError, infer
@@ -189,6 +189,9 @@ class LowerContext:
         except ShapeError as error:
             raise self._error(str(error)) from None
         for spec in found:
+            if spec.rank > MOST_RANK:
+                text = f"a result has {spec.rank:,} dimensions; a tensor may have at most {MOST_RANK}"
+                raise self._error(text, codes.SIZE)
             if spec.bytes > MOST_BYTES:
                 raise self._error(
                     f"a result {spec.dtype}{list(spec.shape)} would take {spec.bytes:,} bytes; "

@@ -22,6 +22,9 @@ MOST_ELEMENTS = 4096
 MOST_BYTES = 1 << 50
 """A single tensor of more bytes is taken for a mistake."""
 
+MOST_RANK = 64
+"""NumPy's own limit: a tensor of more dimensions could be planned and never run."""
+
 DTYPES = {
     TensorProto.FLOAT: DType.FLOAT32,
     TensorProto.DOUBLE: DType.FLOAT64,
@@ -77,6 +80,8 @@ def type_name(elem_type: int) -> str:
 
 def checked_spec(dtype: DType, shape: Sequence[int], what: str) -> Spec:
     """The spec; raises ModelError (SNP-I013) for negative dimensions and sizes that are out of all range."""
+    if len(shape) > MOST_RANK:
+        raise ModelError(codes.SIZE, f"{what} has {len(shape):,} dimensions; a tensor may have at most {MOST_RANK}")
     if any(size < 0 for size in shape):
         raise ModelError(codes.SIZE, f"{what} has a negative dimension: {list(shape)}")
     if nbytes(dtype, [max(size, 1) for size in shape]) > MOST_BYTES:

@@ -105,3 +105,13 @@ def test_a_refused_budget_says_what_to_change(capsys: pytest.CaptureFixture[str]
     ):
         assert expected in err
     assert "t5" not in err
+
+
+def test_a_message_of_millions_keeps_both_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    error = UsageError("SNP-U001", "what is wrong: " + "0, " * 10**6 + "what to change")
+    assert failure.report(error, as_json=True) == 2
+    captured = capsys.readouterr()
+    for text in (json.loads(captured.out)["message"], captured.err.removeprefix("snplan: SNP-U001: ").strip()):
+        assert 7000 < len(text) < 9000
+        assert text.startswith("what is wrong: 0, 0")
+        assert text.endswith("0, what to change")
