@@ -20,8 +20,9 @@
    With a price for each absent byte (a Lagrange multiplier), every item is absent in the cheapest way: made again,
    copied with a delay, or copied for nothing where the windows have room. The windows are nested, so what goes into
    them is a matroid and the dearest items are chosen greedily (as for jobs with deadlines, Moore 1968), parts allowed.
-   `absent_ticks` has the proof. v's engine is part of it: the least over its engines of its time and of what its
-   workspace drives out.
+   `absent_ticks` has the proof.
+3. Each op that is cut at runs with one of its engines: a slower one drives out less, and what all of them are slower by
+   adds up (`least_late_us`).
 
 All of it holds for every order of the ops. It is evaluated in integers, rounded down, at the ops where most is too
 much for the budget.
@@ -33,7 +34,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import pairwise
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +47,8 @@ from snplan.units import GRANULE
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
-_WORK = 800_000  # ops visited for all cuts together
-_CUTS = 24
+_CUTS = 24  # more for steps of few ops, fewer where the ops visited for all cuts together would be more than _MOST_WORK
+_LEAST_WORK, _MOST_WORK = 20_000, 400_000
 _TICKS = 1 << 20  # of a microsecond
 _FINE = 20  # bits of a worth for each tick of the link
 _BISECTIONS = 3
@@ -72,19 +73,23 @@ class Absence:
     room: Ints
 
 
+class Way(NamedTuple):
+    """An op first runs `slower` than with its fastest engine, and the step is `late` then at least, in microseconds."""
+
+    slower: int
+    late: int
+
+
 def lower_bound_us(step: IndexedStep, device: Device, budget_bytes: int | None = None) -> int:
     """Microseconds that no plan of `step` beats within `budget_bytes` (those for buffers, without the reserve)."""
     if budget_bytes is None:
         return sum(step.cost)
     us = fitting_us(step, budget_bytes)
-    best = sum(us)
     ops = _candidates(step, us, device, budget_bytes)
     if not ops:
-        return best
+        return sum(us)
     cutter = Cutter(step=step, us=us)
-    for op in ops:
-        best = max(best, cut_bound_us(step, us, cutter.at(op), device, budget_bytes, best))
-    return best
+    return sum(us) + least_late_us([ways(step, us, cutter.at(op), device, budget_bytes) for op in ops])
 
 
 def fitting_us(step: IndexedStep, budget_bytes: int) -> list[int]:
@@ -106,18 +111,35 @@ def _engines(step: IndexedStep, op: int, budget_bytes: int) -> Iterator[tuple[in
     yield from ((engine.workspace, engine.us) for engine in reversed(engines) if engine.workspace <= room)
 
 
-def cut_bound_us(
-    step: IndexedStep, us: Sequence[int], cut: Cut, device: Device, budget_bytes: int, least: int = 0
-) -> int:
-    """The bound of one cut: the least over the engines of its op; not exact where it does not exceed `least`."""
-    best: int | None = None
+def ways(step: IndexedStep, us: Sequence[int], cut: Cut, device: Device, budget_bytes: int) -> list[Way]:
+    """The ways in which the op of a cut can first run: its engines, the fastest first; none below the floor."""
+    found = []
     for workspace, op_us in _engines(step, cut.op, budget_bytes):
-        compute = sum(us) - us[cut.op] + op_us
-        found = max(compute, engine_bound_us(cut, compute, op_us, cut.bytes + workspace - budget_bytes, device))
-        best = found if best is None else min(best, found)
-        if best <= least:
-            break
-    return best if best is not None else least
+        slower = op_us - us[cut.op]
+        compute = sum(us) + slower
+        late = engine_bound_us(cut, compute, op_us, cut.bytes + workspace - budget_bytes, device) - sum(us)
+        found.append(Way(slower, late))
+        if late == slower:
+            break  # nothing need be absent, whatever slower engines leave free
+    return found
+
+
+def least_late_us(cuts: Sequence[Sequence[Way]]) -> int:
+    """The least microseconds by which the step is late, each cut's op running in one of its ways.
+
+    A step that is late by x runs each op in a way that is late by x at most, and all that these ways are slower by is
+    part of x. The larger x is, the more ways there are: so the least x is found by bisection.
+    """
+    cuts = [options for options in cuts if options]
+    low, high = 0, sum(max(way.late for way in options) for options in cuts)
+    while low < high:
+        middle = (low + high) // 2
+        slowest = [min((way.slower for way in options if way.late <= middle), default=None) for options in cuts]
+        if all(us is not None for us in slowest) and sum(us for us in slowest if us is not None) <= middle:
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 def engine_bound_us(cut: Cut, compute_us: int, op_us: int, excess: int, device: Device) -> int:
@@ -297,7 +319,7 @@ def _candidates(step: IndexedStep, us: Sequence[int], device: Device, budget_byt
     in_place = np.asarray([sum(step.size[w] for w, _ in match_in_place(pairs)) for pairs in step.overwrites], np.int64)
     over = _live_bytes(step) - in_place + workspace - budget_bytes
     score = over - times * (device.d2h_bytes_per_s / 1e6)
-    cuts = max(2, min(_CUTS, _WORK // count))
+    cuts = max(2, min(max(_CUTS, _LEAST_WORK // count), _MOST_WORK // count))
     marks = np.unique(np.linspace(0, count, 2 * cuts + 1).astype(int))
     tops = [int(a + np.argmax(score[a:b])) for a, b in pairwise(marks.tolist())]
     tops = [op for op in tops if over[op] > 0]

@@ -11,19 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snplan.analysis.index import Choice, index_step
+from snplan.analysis.index import Choice, IndexedStep, index_step
 from snplan.cost import bounds
 from snplan.cost.bounds import (
     Absence,
+    Way,
     absent_ticks,
     copies_us,
-    cut_bound_us,
     engine_bound_us,
     fitting_us,
+    least_late_us,
     leaving_absence,
     link_bound_us,
     lower_bound_us,
     returning_absence,
+    ways,
 )
 from snplan.cost.cuts import NEVER, Cut, Cutter
 from snplan.cost.device import load_device
@@ -339,20 +341,47 @@ def test_engines_that_never_fit_do_not_count() -> None:
     assert fitting_us(step, 17 * KB) == [1, 2, 1, 1, 1, 1]
 
 
+def late_ways(step: IndexedStep, budget: int) -> list[Way]:
+    """The ways of b2, the fourth op, where nothing is copied: 1024 us a KiB."""
+    slow = replace(LINK, d2h_bytes_per_s=10**6, d2h_both_bytes_per_s=10**6)
+    us = fitting_us(step, budget)
+    return ways(step, us, Cutter(step=step, us=us).at(3), slow, budget)
+
+
 def test_an_engine_is_paid_for_by_what_it_drives_out() -> None:
-    # Beside b2 and its engine of 4 KiB, a0 and a1 (1 KiB each) do not fit into 5 KiB: either they go, made again for
-    # 20 us each, or the engine without workspace takes 10 us more.
+    # Beside b2 and its engine of 4 KiB, a0 and a1 (1 KiB each) do not fit into 5 KiB: both are made again, for 20 us
+    # each, or the engine without workspace takes 10 us more.
     engines = {3: [Choice(0, 0, 11), Choice(1, 4 * KB, 1)]}
     step = index_step(chain([KB] * 3), [20, 20, 1, 1, 1, 1], engines)
-    slow = replace(LINK, d2h_bytes_per_s=10**6, d2h_both_bytes_per_s=10**6)  # 1024 us a KiB: nothing is copied
-    cut = Cutter(step=step, us=fitting_us(step, 5 * KB)).at(3)
-    assert cut_bound_us(step, fitting_us(step, 5 * KB), cut, slow, 5 * KB) == 44 + 10
+    assert late_ways(step, 5 * KB) == [Way(0, 40), Way(10, 10)]
+    # One KiB more, and a1 alone goes, made again for 2 us.
     cheap = index_step(chain([KB] * 3), [20, 2, 1, 1, 1, 1], engines)
-    # Made again both cost 22 us; 10 us are less again.
-    cut = Cutter(step=cheap, us=fitting_us(cheap, 5 * KB)).at(3)
-    assert cut_bound_us(cheap, fitting_us(cheap, 5 * KB), cut, slow, 5 * KB) == 26 + 10
-    # One KiB more: a1 alone goes.
-    assert cut_bound_us(cheap, fitting_us(cheap, 6 * KB), cut, slow, 6 * KB) in (27, 28)
+    assert late_ways(cheap, 6 * KB) == [Way(0, 2), Way(10, 10)]
+    # All fits.
+    assert late_ways(cheap, 7 * KB) == [Way(0, 0)]
+
+
+def test_what_ops_are_slower_by_adds_up() -> None:
+    assert least_late_us([]) == least_late_us([[]]) == 0
+    assert least_late_us([[Way(0, 4)], [Way(0, 2)]]) == 4
+    # Both fast: 9 us. Both slow: 3 + 2.
+    assert least_late_us([[Way(0, 9), Way(3, 3)], [Way(0, 9), Way(2, 2)]]) == 5
+    # The first fast is late by 6, with both slow it would be 8.
+    assert least_late_us([[Way(0, 6), Way(5, 5)], [Way(0, 9), Way(3, 3)]]) == 6
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 9), st.integers(0, 30)), min_size=1, max_size=3).map(
+            lambda ways: [Way(slower, slower + late) for slower, late in ways]
+        ),
+        max_size=4,
+    )
+)
+@settings(max_examples=200, deadline=None)
+def test_no_choice_of_ways_is_less_late(cuts: list[list[Way]]) -> None:
+    best = min(max((sum(way.slower for way in chosen), *(way.late for way in chosen))) for chosen in product(*cuts))
+    assert least_late_us(cuts) == best
 
 
 Row = tuple[int, int, int, int]
