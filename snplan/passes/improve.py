@@ -128,8 +128,8 @@ def relieved(draft: Draft, sketch: Sketch, costs: Costs, budget: int) -> Iterato
     for loss in losses(sketch, costs, budget):
         found: dict[Draft, None] = {}
         for pinch in dict.fromkeys((loss.pinch, loss.position)):
-            for part in (1, 2, 4):
-                found[draft.dropping(_drops(dropper, sketch, pinch, loss.shortage // part))] = None
+            for present, part in ((True, 1), (False, 1), (False, 2), (False, 4)):
+                found[draft.dropping(_drops(dropper, sketch, pinch, loss.shortage // part, present))] = None
             for tensor in _checkpoints(draft, sketch, pinch):
                 found[draft.keeping((tensor,))] = None
             for tensor in _idle(draft, sketch, pinch):
@@ -214,15 +214,19 @@ def lightened(draft: Draft, sketch: Sketch, excess: int) -> list[Draft]:
     return [near for near in found if near != draft]
 
 
-def _drops(dropper: Dropper, sketch: Sketch, position: int, shortage: int) -> frozenset[int]:
-    """Saved tensors that span `position`, the cheapest for a byte, of `shortage` bytes together."""
-    residency = sketch.layout.residency
-    step = dropper.step
-    spanning = {
-        step_value.tensor
-        for events, step_value in zip(residency.events, residency.schedule.values, strict=True)
-        if events[0] < position < events[-1] and residency.schedule.first[max(events[0], 0)]
-    }
+def _drops(dropper: Dropper, sketch: Sketch, position: int, shortage: int, present: bool) -> frozenset[int]:
+    """Saved tensors that span `position`, the cheapest for a byte, of `shortage` bytes together.
+
+    With `present`, only those that are on the device there.
+    """
+    layout = sketch.layout
+    residency, step = layout.residency, dropper.step
+    spanning: set[int] = set()
+    for value, (events, record) in enumerate(zip(residency.events, residency.schedule.values, strict=True)):
+        if events[0] < position < events[-1] and residency.schedule.first[max(events[0], 0)]:
+            buffers = (layout.buffers[b] for b in layout.stay_buffer[value])
+            if not present or any(b.start <= position < b.stop for b in buffers):
+                spanning.add(record.tensor)
     chosen: set[int] = set()
     large = {tensor for tensor in spanning & dropper.kept if step.size[tensor] >= SMALL_BYTES}
     for tensor in sorted(large, key=lambda t: (dropper.ratio(t), t)):

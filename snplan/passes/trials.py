@@ -144,10 +144,10 @@ class Trials:
             if tensor < 0:
                 break
             tried.add(start)
-            found = self.improve(self.improve(start, frozenset((tensor,))))
+            found = self.improve(start, frozenset((tensor,)))
             failed += 1
             if self.times[found] < self.times[best]:
-                best, failed = found, 0
+                best, failed = self.improve(found), 0
 
     def _better(self, draft: Draft, keeping: frozenset[int]) -> Draft | None:
         """A faster draft near `draft`: the best of the first changes that help."""

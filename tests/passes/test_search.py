@@ -137,6 +137,14 @@ def test_a_gap_between_steps_is_not_restored() -> None:
     assert not residency.is_home(step.names.index("a"), 0)
 
 
+def test_what_is_forbidden_to_drop_is_kept() -> None:
+    step = tall(12, us=5)
+    trials = Trials(step=step, costs=costs_of(step), target=6 * MIB, allowance=10**6)
+    start = Draft(dropped=frozenset(step.names.index(f"t{i}") for i in range(2, 12)))
+    kept = frozenset({step.names.index("t1")})
+    assert kept.isdisjoint(trials.improve(start, kept).dropped)
+
+
 def test_drops_that_the_budget_has_room_for_are_taken_back() -> None:
     step = tall(8)
     costs = costs_of(step)
