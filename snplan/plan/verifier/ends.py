@@ -15,23 +15,23 @@ _PERSIST = frozenset({Role.PARAMETER, Role.STATE, Role.OPTIMIZER, Role.CONSTANT}
 
 def check_start(plan: StepPlan, tables: Tables, found: Findings) -> None:
     """Reports sources that are not resident exactly once, what should persist or be an output, and is not, or twice."""
-    resident = Counter(place.tensor for place in plan.resident)
-    persistent = Counter(entry.tensor for entry in plan.persistent)
-    asked = Counter(place.tensor for place in plan.outputs)
+    resident = dict(Counter(place.tensor for place in plan.resident))
+    persistent = dict(Counter(entry.tensor for entry in plan.persistent))
+    asked = dict(Counter(place.tensor for place in plan.outputs))
     for name, tensor in tables.tensors.items():
-        if asked[name] > 1:
-            found.add("E", f"output {name}", f"is listed {asked[name]} times")
-        if tensor.role == Role.LOSS and not asked[name]:
+        listed, held, kept = asked.get(name, 0), resident.get(name, 0), persistent.get(name, 0)
+        if listed > 1:
+            found.add("E", f"output {name}", f"is listed {listed} times")
+        if tensor.role == Role.LOSS and not listed:
             found.add("E", f"tensor {name}", "is the loss, and no output")
         source = name not in tables.producer
-        if source and resident[name] != 1:
-            found.add("E", f"tensor {name}", f"no op writes it, and it is resident {resident[name]} times, not once")
-        if not source and resident[name]:
+        if source and held != 1:
+            found.add("E", f"tensor {name}", f"no op writes it, and it is resident {held} times, not once")
+        if not source and held:
             found.add("E", f"tensor {name}", f"is resident and written by {tables.producer[name].name}")
-        if source and tensor.role in _PERSIST and persistent[name] != 1:
-            message = f"a {tensor.role} needs one entry in persistent, not {persistent[name]}"
-            found.add("E", f"tensor {name}", message)
-        if persistent[name] and (not source or tensor.role not in _PERSIST):
+        if source and tensor.role in _PERSIST and kept != 1:
+            found.add("E", f"tensor {name}", f"a {tensor.role} needs one entry in persistent, not {kept}")
+        if kept and (not source or tensor.role not in _PERSIST):
             found.add("E", f"tensor {name}", "is in persistent, and is no parameter, state or constant at the start")
 
 

@@ -14,7 +14,7 @@ from snplan.plan.verifier.findings import Findings
 Row = TypeVar("Row")
 Key = TypeVar("Key", str, int)
 
-_DTYPES = frozenset(DType)
+_NAMED = {dtype.value: dtype for dtype in DType}
 _PHASES = frozenset(Phase)
 _ROLES = frozenset(Role)
 _MAX_RANK = 64
@@ -129,14 +129,14 @@ def _check_tensor(tensor: PlanTensor, found: Findings) -> None:
     where = f"tensor {tensor.name}"
     if tensor.role not in _ROLES:
         found.add("S", where, f"role {tensor.role!r} is none of {', '.join(Role)}")
-    if tensor.dtype not in _DTYPES:
+    if tensor.dtype not in _NAMED:
         found.add("S", where, f"element type {tensor.dtype!r} is unknown")
         return
     if not _is_shape(tensor.shape):
         message = f"shape {tensor.shape!r:.200} has a negative dimension, or more than {_MAX_RANK} dimensions"
         found.add("S", where, message)
         return
-    size = nbytes(DType(tensor.dtype), tensor.shape)
+    size = nbytes(_NAMED[tensor.dtype], tensor.shape)
     if size != tensor.bytes:
         found.add("S", where, f"{tensor.dtype}{tensor.shape} takes {size} bytes, the plan says {tensor.bytes}")
 
