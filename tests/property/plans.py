@@ -349,6 +349,7 @@ class Planner:
                 writes.append((name, home[0]))
             elif choices and self.rng.random() < 0.6:
                 writes.append((name, self.rng.choice(choices)))
+                self.holds[writes[-1][1]] = None  # gone, when the next output asks what may be lost
             else:
                 writes.append((name, self.alloc(self.problem.tensors[name].bytes)))
         return writes
