@@ -1,9 +1,9 @@
-"""Changes to a draft that its timeline suggests: what to drop, to stop dropping, or to run with less workspace.
+"""Changes to a draft that its timeline suggests: what to drop, what to drop no more, and which ops wait for copies.
 
-A stall has a *pinch*: the position that had no room for the bytes that should have been there earlier, or should have
-stayed until their copy to the host was done. There either the op runs with a smaller workspace, or saved tensors that
-span the position are dropped, the cheapest to recompute for a byte first. Where nothing stalls, the dearest drops are
-taken back, and engines may grow again.
+A loss, a stall or an engine slower than one that could fit, has a *pinch*: the position that had no room for the bytes
+that should have been there earlier, should have stayed until their copy to the host was done, or are the workspace of
+the faster engine. There saved tensors that span the position are dropped, the cheapest to recompute for a byte first,
+or the op waits for its engine. Drops that there is room for are taken back, and so are the dearest ones.
 """
 
 from __future__ import annotations

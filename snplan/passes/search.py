@@ -1,9 +1,9 @@
 """The budget planner: what to recompute, what to move and which engines to use, by the predicted step time of drafts.
 
 First come drafts that differ in how much they drop: prefixes of drop orders, each for a bound on recomputed segments
-and a set of tensors that stay. The best of them are changed where their timelines stall (`improve`), as long as that
-makes them faster. The best drafts are placed, emitted and simulated, and the fastest candidate wins. Where none can be
-placed, fragmentation is too much for the budget, and lower targets of live bytes are tried.
+and a set of tensors that stay. They are changed where their timelines lose time (`improve`), as long as that makes them
+faster. The best drafts are placed, emitted and simulated, and the fastest candidate wins. Where fragmentation is too
+much for the budget, and where work is left, lower targets of live bytes are tried.
 """
 
 from __future__ import annotations

@@ -27,7 +27,9 @@ LEAST_GAIN = 3000  # a change has to save one such part of the step
 class Trials:
     """Drafts for `target` bytes and their times; sketches of `allowance` actions, about, are made in all.
 
-    times  draft -> estimated microseconds, or a lower bound on them where they are not the least so far
+    extra     actions more for each percent that the best draft takes above `least_us`
+    least_us  microseconds of all ops without recomputes: no draft is below
+    times     draft -> estimated microseconds, or a lower bound on them where they are not the least so far
     """
 
     step: IndexedStep
