@@ -16,6 +16,7 @@ def compile_kernels() -> None:
     from snplan.arena import fitting
     from snplan.arena.exact import decide
     from snplan.arena.heuristics import place_compiled, stretches
+    from snplan.arena.wishes import fit_within
 
     problem = make_problem([(0, 2), (1, 3), (2, 4)], [2, 3, 2])
     order = np.arange(len(problem))
@@ -23,6 +24,7 @@ def compile_kernels() -> None:
     arrays = problem.start.copy(), problem.end.copy(), problem.size.copy()
     fitting.fit_by_time(*arrays, order, problem.fixed.copy(), 0, False, *stretches(problem))
     decide(problem, 5)
+    fit_within(problem, 5, early=problem.start - 1, late=problem.end + 1, time_limit=0.01)
 
 
 if __name__ == "__main__":
