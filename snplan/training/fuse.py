@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from snplan.ir import Attr, Graph, Op, Phase, Role, Step, Tensor
 from snplan.ops.fused import REDUCING, ROWS
 from snplan.training.fusible import Fusible, lowest_floor, slots
+from snplan.training.places import Places
 from snplan.training.rederive import Rederived
 from snplan.training.split_norms import split_norms
 
@@ -63,6 +64,7 @@ class _Fuser:
         found = Rederived(graph, self.fusible, limit)
         self.readers, self.dropped = found.readers, found.dropped
         self.last_read = {name: max(readers, default=-1) for name, readers in self.readers.items()}
+        self.places: dict[str, Places] = {}
         self.owner = [*range(len(graph.ops))]
         self.groups: dict[int, _Group] = {}
         for index, op in enumerate(graph.ops):
@@ -121,10 +123,19 @@ class _Fuser:
         del self.groups[before], self.groups[index]
         self.groups[place] = _Group(ops=ops, exports=[*exports, *second.exports], indices=indices, stream=stream)
         self.owner[before] = self.owner[index] = place
+        for name in dict.fromkeys(name for op in ops.values() for name in op.inputs):
+            if name in self.places:
+                self.places[name].add(place)
         for name in sources:
             if not _persists(self.graph.tensors[name]):
-                self.last_read[name] = max(map(self._root, self.readers[name]))
+                self.last_read[name] = self._places(name).last()
         return True
+
+    def _places(self, name: str) -> Places:
+        """Where the readers of a tensor run."""
+        if name not in self.places:
+            self.places[name] = Places(map(self._root, self.readers[name]), self._root)
+        return self.places[name]
 
     def _place(self, before: int, index: int, exports: list[str]) -> int | None:
         """Where the joint group may run: at the second's place, at the first's, or nowhere (None).
@@ -134,8 +145,7 @@ class _Fuser:
         """
         first, second, sizes = self.groups[before], self.groups[index], self.fusible.sizes
         saved = sum(sizes[name] for name in first.exports if name not in exports)
-        others = [self._root(r) for name in exports for r in self.readers[name]]
-        if all(place in (before, index) or place > index for place in others):
+        if all(self._places(name).first(besides=(before, index)) > index for name in exports):
             between = index - before - 1 - sum(before < i < index for i in second.indices)
             if between == 0 or self._kept_longer(first, index) <= saved:
                 return index

@@ -328,3 +328,34 @@ def test_the_limit_is_the_floor_that_was() -> None:
     assert floor_of(step) == 2 * 64 * 64 * 4
     assert max(len(op.inputs) for op in fused.graph.ops) == 2
     assert floor_of(fused) == floor_of(step)
+
+
+def test_a_sum_of_one_operand_twenty_thousand_times() -> None:
+    """Every add reads the same tensor: looking at all its readers for each would be 4 * 10^8 looks, and a gradient's
+    partial sums as many. Groups have at most 24 parts."""
+    model = Model()
+    x = model.matmul(image(model, 4, 16), model.source("w", np.eye(16, dtype=np.float32)))
+    total = x
+    for _ in range(20_000):
+        total = model.then("add", total, x)
+    fused = fuse_step(model.step(model.sum(total))).graph
+    adds = [kind for op in fused.ops if op.kind == "fused" for kind in parts(op) if kind == "add"]
+    adds += [op.kind for op in fused.ops if op.kind == "add"]
+    assert len(adds) == 40_000
+    assert max(len(parts(op)) for op in fused.ops if op.kind == "fused") == 24
+    assert len(fused.ops) < 2 * 20_000 / 24 + 20
+
+
+def test_a_gradient_with_ten_thousand_readers() -> None:
+    """Ten thousand tanh of one tensor, summed: the gradient of the sum is read by every one of them."""
+    model = Model()
+    x = model.matmul(image(model, 4, 16), model.source("w", np.eye(16, dtype=np.float32)))
+    total = x
+    for _ in range(10_000):
+        total = model.then("add", total, model.then("tanh", x))
+    fused = fuse_step(model.step(model.sum(total))).graph
+    kinds = Counter(kind for op in fused.ops if op.kind == "fused" for kind in parts(op))
+    kinds.update(op.kind for op in fused.ops)
+    assert kinds["tanh"] >= 10_000
+    assert kinds["tanh_grad"] == 10_000
+    assert problems(fused) == []
