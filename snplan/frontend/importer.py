@@ -65,9 +65,10 @@ def import_model(
     handles = _named_results(ctx, handles)
     records = needed_records(ctx, [*handles.values()])
     warnings = [*_notes(ctx, walker, mode), *([] if bound.rebatched else _stale(graph, scope))]
-    warnings += infinite_constants(ctx, records, partial(peek, loaded))
+    look = partial(peek, loaded, {tensor.name: tensor for tensor in graph.initializer})
+    warnings += infinite_constants(ctx, records, look)
     if mode == "train":
-        warnings += untied(ctx, records, partial(peek, loaded))
+        warnings += untied(ctx, records, look)
     return build_forward(ctx, records, handles, _places(graph), warnings)
 
 

@@ -34,7 +34,8 @@ def choose_targets(outputs: Mapping[str, Item], scope: Mapping[str, Item], *, lo
     if not floats and not unknown:
         raise ModelError(codes.TARGET, f"no output is floating-point: {', '.join(outputs)}; use --mode infer")
     # In the order of the outputs: a first output that could not be lowered is an error, not a reason to train another.
-    return [next(name for name in outputs if name in floats or name in unknown)]
+    trainable = {*floats, *unknown}
+    return [next(name for name in outputs if name in trainable)]
 
 
 def _named(name: str, outputs: Mapping[str, Item], scope: Mapping[str, Item]) -> str:

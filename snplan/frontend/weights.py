@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -62,8 +62,10 @@ def outside_bytes(loaded: LoadedModel, tensor: TensorProto) -> bytes | None:
     return None if where is None or has_data(tensor) else _from_file(loaded, *where)
 
 
-def peek(loaded: LoadedModel, name: str, spec: Spec, places: Sequence[int]) -> list[bytes] | None:
-    """Bytes of single elements of an initializer, by flat position; None where it has no data of its shape.
+def peek(
+    loaded: LoadedModel, initializers: Mapping[str, TensorProto], name: str, spec: Spec, places: Sequence[int]
+) -> list[bytes] | None:
+    """Bytes of single elements of one of `initializers`, by flat position; None where it has no data of its shape.
 
     Of data in a file only these elements are read. Raises ModelError (SNP-I006 to SNP-I008) as `read_weights` does.
     """
@@ -71,7 +73,7 @@ def peek(loaded: LoadedModel, name: str, spec: Spec, places: Sequence[int]) -> l
     where = loaded.raw.get(name)
     if where is not None:
         return None if where[1] != spec.bytes else [_from_file(loaded, where[0] + at * size, size) for at in places]
-    tensor = next((tensor for tensor in loaded.proto.graph.initializer if tensor.name == name), None)
+    tensor = initializers.get(name)
     if tensor is None:
         return None
     if tensor.data_location == TensorProto.EXTERNAL:

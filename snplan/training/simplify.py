@@ -19,7 +19,12 @@ def fold_transposes(graph: Graph) -> Graph:
 
     The transposes stay; those that nobody reads any more are dead.
     """
-    swaps = {op.outputs[0]: op.inputs[0] for op in graph.ops if op.kind == "transpose" and _swaps_last(op)}
+    swaps: dict[str, tuple[str, bool]] = {}
+    for op in graph.ops:
+        if op.kind == "transpose" and _swaps_last(op):
+            # A transpose of a transpose is folded as well: flags flip twice.
+            base, odd = swaps.get(op.inputs[0], (op.inputs[0], False))
+            swaps[op.outputs[0]] = base, not odd
     if not swaps:
         return graph
     return replace(graph, ops=tuple(_folded(op, swaps) if op.kind == "matmul" else op for op in graph.ops))
@@ -33,13 +38,13 @@ def _swaps_last(op: Op) -> bool:
     return perm == [*range(rank - 2), rank - 1, rank - 2]
 
 
-def _folded(op: Op, swaps: Mapping[str, str]) -> Op:
+def _folded(op: Op, swaps: Mapping[str, tuple[str, bool]]) -> Op:
+    """`op` on what the transposes in `swaps` start from; an odd number of them flips the flag."""
     inputs, attrs = list(op.inputs), dict[str, Attr](op.attrs)
     for index, flag in enumerate(_FLAGS):
-        # A transpose of a transpose is folded as well: flags flip twice.
-        while inputs[index] in swaps:
-            inputs[index] = swaps[inputs[index]]
-            attrs[flag] = not attrs.get(flag, False)
+        if inputs[index] in swaps:
+            inputs[index], odd = swaps[inputs[index]]
+            attrs[flag] = bool(attrs.get(flag, False)) != odd
     return replace(op, inputs=tuple(inputs), attrs=attrs) if tuple(inputs) != op.inputs else op
 
 

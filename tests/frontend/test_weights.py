@@ -171,3 +171,51 @@ def test_tied_weights_stay_one_and_untied_ones_are_noted() -> None:
     assert len(apart.warnings) == 1
     assert "head is table transposed" in apart.warnings[0]
     assert tied(np.ones((16, 100), np.float32)).warnings == ()
+
+
+def many_tables(count: int, same: bool) -> tuple[str, ...]:
+    """The warnings about `count` tables of 3 x 3, each with its transpose and its copy, or all of them `same`."""
+    rng = np.random.default_rng(5)
+    numbers = rng.standard_normal((count, 3, 3)).astype(np.float32)
+    numbers = np.broadcast_to(numbers[:1], numbers.shape) if same else numbers
+    nodes, weights = [], []
+    for i, table in enumerate(numbers):
+        nodes += [node("Gather", [f"table{i}", "x"], [f"g{i}"]), node("MatMul", [f"g{i}", f"flat{i}"], [f"h{i}"])]
+        nodes.append(node("MatMul", [f"h{i}", f"copy{i}"], [f"y{i}"]))
+        weights += [tensor(f"table{i}", table), tensor(f"flat{i}", table.T), tensor(f"copy{i}", table)]
+    nodes.append(node("Sum", [f"y{i}" for i in range(count)], ["y"]))
+    return imported(model(nodes, [info("x", [2], TensorProto.INT64)], ["y"], weights)).warnings
+
+
+def test_many_untied_tables() -> None:
+    """Each pair of 4,000 tables and 8,000 matrices compared would be 32 million comparisons of 32 reads."""
+    found = many_tables(4000, same=False)
+    assert [text.split(":")[0] for text in found[:2]] == ["flat0 is table0 transposed", "copy0 is a copy of table0"]
+    assert len(found) == 8000
+    assert found[-1].startswith("copy3999 is a copy of table3999: ")
+
+
+def test_of_equal_tables_the_first_is_named() -> None:
+    found = many_tables(3, same=True)
+    assert [text.split(":")[0] for text in found] == [
+        "flat0 is table0 transposed",
+        "copy0 is a copy of table0",
+        "flat1 is table0 transposed",
+        "copy1 is a copy of table0",
+        "flat2 is table0 transposed",
+        "copy2 is a copy of table0",
+    ]
+
+
+def test_a_table_that_a_product_reads_too_is_no_copy_of_itself() -> None:
+    """The second table is a copy of the first, which is read both ways: one warning, about the first."""
+    numbers = np.random.default_rng(6).standard_normal((3, 3)).astype(np.float32)
+    nodes = [
+        node("Gather", ["a", "x"], ["g"]),
+        node("Gather", ["b", "x"], ["h"]),
+        node("MatMul", ["g", "a"], ["p"]),
+        node("Add", ["p", "h"], ["y"]),
+    ]
+    weights = [tensor("a", numbers), tensor("b", numbers)]
+    found = imported(model(nodes, [info("x", [2], TensorProto.INT64)], ["y"], weights)).warnings
+    assert [text.split(":")[0] for text in found] == ["a is a copy of b"]

@@ -32,6 +32,19 @@ def test_transposes_of_the_last_axes_fold_into_matmul(sides: str, twice: bool) -
     np.testing.assert_allclose(evaluate(folded, model.values)[y], evaluate(graph, model.values)[y], rtol=1e-14)
 
 
+def test_a_long_chain_of_transposes_with_many_readers() -> None:
+    """Walked anew for each matmul, 20,000 transposes with 20,000 readers would be 4 * 10^8 look-ups."""
+    model = Model()
+    name, weight = model.source("a", values(3, 4), fed=True), model.source("w", values(4, 2))
+    for _ in range(20_000):
+        name = model.then("transpose", name, perm=[1, 0])
+    products = [model.matmul(name, weight) for _ in range(20_000)]
+    folded = fold_transposes(model.forward(products[-1]).graph)
+    found = [op for op in folded.ops if op.kind == "matmul"]
+    assert len(found) == 20_000
+    assert {(op.inputs, op.attrs["trans_a"]) for op in found} == {(("a", "w"), False)}
+
+
 def test_other_transposes_stay() -> None:
     model = Model()
     a = model.then("transpose", model.source("a", values(3, 2, 4), fed=True), perm=[1, 0, 2])
