@@ -10,6 +10,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 from snplan.errors import ModelError
 from snplan.frontend import codes
 from snplan.frontend.context import LowerContext
+from snplan.frontend.expansion import COUNTED, Key, called, function_sizes, normal_domain, walked
 from snplan.frontend.folding import fold
 from snplan.frontend.initializers import Stored, declare
 from snplan.frontend.lowering.registry import Lowering
@@ -21,17 +22,10 @@ from snplan.frontend.values import Item, Poison, Scope, Unsupported, Value
 DEEPEST = 48
 """Function calls and subgraphs inside one another."""
 
-MOST_WALKED = 2_000_000
+MOST_WALKED = 1_000_000
 """Nodes that are walked for one model, repeated ones counted each time."""
 
-Key = tuple[str, str, str]
-
 _BROKEN = (ValueError, IndexError, KeyError, TypeError, OverflowError, ZeroDivisionError, MemoryError)
-
-
-def normal_domain(domain: str) -> str:
-    """ "" for ai.onnx, the domain itself otherwise."""
-    return "" if domain == "ai.onnx" else domain
 
 
 def opset_imports(imports: Sequence[object]) -> dict[str, int]:
@@ -56,9 +50,18 @@ class Walker:
     functions: Mapping[Key, FunctionProto] = field(default_factory=dict)
     resorted: int = 0
     walked: int = 0
+    sizes: Mapping[Key, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sizes = function_sizes(self.functions)
 
     def graph(self, graph: GraphProto, scope: Scope, needed: set[int] | None = None) -> None:
-        """Lower a graph's nodes (those in `needed`) into `scope`, which already holds its inputs."""
+        """Lower a graph's nodes (those in `needed`) into `scope`, which already holds its inputs.
+
+        Raises ModelError (SNP-I004) where functions make them more than can be walked in fair time.
+        """
+        if self.functions:
+            self._check_size(graph)
         declare(graph, scope, self.stored)
         order, moved = ordered(graph.node, [*scope.items])
         self.resorted += moved
@@ -128,6 +131,15 @@ class Walker:
         for name, value in zip(view.proto.output, folded or (), strict=False):
             self._attach(view, name, value)
 
+    def _check_size(self, graph: GraphProto) -> None:
+        count = self.walked + walked(graph.node, self.sizes)
+        if count > MOST_WALKED:
+            number = f"{count:,}" if count < COUNTED else f"more than {COUNTED:,}"
+            raise ModelError(
+                codes.TOO_MANY,
+                f"functions and loops expand to {number} nodes; a model may have at most {MOST_WALKED:,}",
+            )
+
     def _attach(self, view: NodeView, name: str, folded: Value) -> None:
         """Remember values that derive from a parameter beside the tensor: shapes and attributes may need them."""
         bound = view.scope.items.get(name)
@@ -137,7 +149,7 @@ class Walker:
             )
 
     def _operator(self, view: NodeView) -> None:
-        key = (view.domain, view.op, getattr(view.proto, "overload", ""))
+        key = called(view.proto)
         if key in self.functions:
             self._call(view, self.functions[key], key)
             return

@@ -295,9 +295,9 @@ def test_functions_that_double_at_every_level_are_stopped(monkeypatch: pytest.Mo
     leaf = function("f0", ["x"], ["y"], [node("Relu", ["x"], ["y"])])
     more = [
         function(f"f{i}", ["x"], ["y"], [call(f"f{i - 1}", ["x"], ["h"], "a"), call(f"f{i - 1}", ["h"], ["y"], "b")])
-        for i in range(1, 30)
+        for i in range(1, 12)
     ]
-    proto = model([call("f29", ["x"], ["y"], "c")], [info("x", [1])], ["y"], functions=[leaf, *more], domains={"f": 1})
+    proto = model([call("f11", ["x"], ["y"], "c")], [info("x", [1])], ["y"], functions=[leaf, *more], domains={"f": 1})
     with pytest.raises(ModelError) as caught:
         imported(proto)
     assert caught.value.code == "SNP-I004"
