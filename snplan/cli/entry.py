@@ -47,9 +47,9 @@ def _command(arguments: list[str]) -> int:
     try:
         with command.make_context("snplan", arguments) as context:
             code = command.invoke(context)
-    except typer.Exit as done:  # --help and --version
+    except typer.Exit as done:  # --help, --version and --show-completion, which does not know every shell
         output.write_text("")  # what is still buffered may not find room
-        return int(done.exit_code)
+        return int(ExitCode.USAGE if done.exit_code else ExitCode.DONE)
     except (OSError, SystemExit) as error:  # typer writes help without asking whether the stream takes it
         if not helps:
             raise
