@@ -48,7 +48,7 @@ class LowerContext:
 
     `specs` and `hints` hold spec and wanted name of each tensor by number; `sources` says which tensors exist when the
     step starts; `ambiguous` are names that several stored tensors share. `train` is the mode; `switch_to_training` puts
-    BatchNormalization and Dropout nodes into training form.
+    BatchNormalization and Dropout nodes into training form. `held` counts the elements of sequences that were changed.
     """
 
     train: bool = True
@@ -60,6 +60,7 @@ class LowerContext:
     eval_nodes: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     ambiguous: frozenset[str] = frozenset()
+    held: int = 0
     node: NodeView | None = None
     subgraphs: Subgraphs | None = None
     _producer: dict[int, Record] = field(default_factory=dict)

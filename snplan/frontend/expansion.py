@@ -18,6 +18,9 @@ Key = tuple[str, str, str]
 COUNTED = 10**18
 """Counts stop here."""
 
+NAMES = 16
+"""Names that one node reads and writes; one of more counts as several."""
+
 
 def normal_domain(domain: str) -> str:
     """ "" for ai.onnx, the domain itself otherwise."""
@@ -57,7 +60,12 @@ def walked(nodes: Sequence[NodeProto], sizes: Mapping[Key, int]) -> int:
 
     Of an If one branch, of a Scan one trip; a Loop may make none.
     """
-    return min(COUNTED, sum([1 + sizes.get(called(node), 0) + _inside(node, sizes) for node in nodes]))
+    return min(COUNTED, sum([weight(node) + sizes.get(called(node), 0) + _inside(node, sizes) for node in nodes]))
+
+
+def weight(node: NodeProto) -> int:
+    """What the node counts without what it expands to: 1, or more where it has very many inputs and outputs."""
+    return max(1, (len(node.input) + len(node.output)) // NAMES)
 
 
 def _inside(node: NodeProto, sizes: Mapping[Key, int]) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
@@ -10,7 +11,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 from snplan.errors import ModelError
 from snplan.frontend import codes
 from snplan.frontend.context import LowerContext
-from snplan.frontend.expansion import COUNTED, Key, called, function_sizes, normal_domain, walked
+from snplan.frontend.expansion import COUNTED, Key, called, function_sizes, normal_domain, walked, weight
 from snplan.frontend.folding import fold
 from snplan.frontend.initializers import Stored, declare
 from snplan.frontend.lowering.registry import Lowering
@@ -37,6 +38,40 @@ def opset_imports(imports: Sequence[object]) -> dict[str, int]:
     return found
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Body:
+    """A function as it is walked for each call: what does not depend on the call is worked out once.
+
+    `undeclared` is a domain that a node uses without an opset import for it; `nodes` are in topological order.
+    """
+
+    name: str
+    opsets: Mapping[str, int]
+    undeclared: str | None
+    inputs: Sequence[str]
+    formal: frozenset[str]
+    defaults: dict[str, object]
+    nodes: Sequence[NodeProto]
+    outputs: Sequence[str]
+
+
+def function_body(function: FunctionProto) -> Body:
+    """The body of a function; raises ModelError for nodes that are in no order, or write a name twice."""
+    opsets = opset_imports(function.opset_import)
+    order, _ = ordered(function.node, function.input)
+    domains = (node.domain for node in function.node)
+    return Body(
+        name=f"{function.domain}::{function.name}",
+        opsets=opsets,
+        undeclared=next((domain or "ai.onnx" for domain in domains if normal_domain(domain) not in opsets), None),
+        inputs=[*function.input],
+        formal=frozenset(function.input),
+        defaults={entry.name: entry for entry in function.attribute_proto},
+        nodes=[function.node[index] for index in order],
+        outputs=[*function.output],
+    )
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class Walker:
     """Walks the graphs of one model.
@@ -51,6 +86,7 @@ class Walker:
     resorted: int = 0
     walked: int = 0
     sizes: Mapping[Key, int] = field(init=False)
+    bodies: dict[Key, Body | ModelError] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.sizes = function_sizes(self.functions)
@@ -77,7 +113,7 @@ class Walker:
 
         Raises ModelError (SNP-I004) where functions and loops expand to more nodes than can be walked in fair time.
         """
-        self.walked += 1
+        self.walked += weight(proto)
         if self.walked > MOST_WALKED:
             raise ModelError(codes.TOO_MANY, f"functions and loops expand to more than {MOST_WALKED:,} nodes")
         items = [scope.find(name) if name else None for name in proto.input]
@@ -168,38 +204,40 @@ class Walker:
         """Lower the body of a function in place of its call."""
         if key in view.scope.calls:
             raise view.error(f"function {function.domain}::{function.name} calls itself", codes.FUNCTION)
-        opsets = {**opset_imports(function.opset_import)}
-        for node in function.node:
-            if normal_domain(node.domain) not in opsets:
-                raise view.error(
-                    f"function {function.domain}::{function.name} uses domain {node.domain or 'ai.onnx'!r} "
-                    "without an opset import for it",
-                    codes.FUNCTION,
-                )
+        body = self._body(function, key)
+        if body.undeclared is not None:
+            raise view.error(
+                f"function {body.name} uses domain {body.undeclared!r} without an opset import for it", codes.FUNCTION
+            )
         inner = Scope(
-            opsets=opsets,
+            opsets=body.opsets,
             prefix=f"{view.label}/",
-            attributes={**{entry.name: entry for entry in function.attribute_proto}, **view.attributes},
+            attributes=ChainMap[str, object]({**view.attributes}, body.defaults),
             calls=(*view.scope.calls, key),
             depth=self._deeper(view.scope),
         )
-        for name, item in zip(function.input, [*view.items, *[None] * len(function.input)], strict=False):
+        for name, item in zip(body.inputs, view.items, strict=False):
             if item is not None:
                 inner.items[name] = item
-        order, _ = ordered(function.node, function.input)
-        self._body([function.node[index] for index in order], set(function.input), inner)
-        self.context.bind_all([self._result(inner, name, view.label) for name in function.output])
+        given = set(inner.items)
+        for index, proto in enumerate(body.nodes):
+            self.node(_without_absent(proto, body.formal, given), inner, index)
+        wanted = zip(body.outputs, view.proto.output, strict=False)
+        self.context.bind_all([self._result(inner, name, view.label) for name, _ in wanted])
 
-    def _body(self, nodes: Sequence[NodeProto], formal: set[str], scope: Scope) -> None:
-        """Lower a function's nodes; formal inputs that the call leaves out read as left out."""
-        absent = formal - set(scope.items)
-        for index, proto in enumerate(nodes):
-            if absent.intersection(proto.input):
-                kept = NodeProto()
-                kept.CopyFrom(proto)
-                kept.input[:] = ["" if name in absent else name for name in proto.input]
-                proto = kept
-            self.node(proto, scope, index)
+    def _body(self, function: FunctionProto, key: Key) -> Body:
+        """The body of a function; those of the model's own are kept, and so is what is wrong with one."""
+        if key not in self.functions:
+            return function_body(function)
+        if key not in self.bodies:
+            try:
+                self.bodies[key] = function_body(function)
+            except ModelError as error:
+                self.bodies[key] = error
+        body = self.bodies[key]
+        if isinstance(body, ModelError):
+            raise body
+        return body
 
     def _result(self, scope: Scope, name: str, label: str) -> Item:
         item = scope.find(name)
@@ -215,6 +253,16 @@ class Walker:
         if scope.depth >= DEEPEST:
             raise ModelError(codes.TOO_MANY, f"functions and subgraphs are more than {DEEPEST} deep inside one another")
         return scope.depth + 1
+
+
+def _without_absent(proto: NodeProto, formal: Collection[str], given: Collection[str]) -> NodeProto:
+    """A function's node; formal inputs that the call leaves out read as left out."""
+    if all(name not in formal or name in given for name in proto.input):
+        return proto
+    kept = NodeProto()
+    kept.CopyFrom(proto)
+    kept.input[:] = ["" if name in formal and name not in given else name for name in proto.input]
+    return kept
 
 
 def _trained(view: NodeView) -> bool:

@@ -343,3 +343,19 @@ def test_two_graphs_that_store_tensors_under_one_name_are_told_apart_or_refused(
     proto = model(nodes, [info("x", [5000])], ["y"], [tensor("c", True, np.bool_)])
     with pytest.raises(ModelError, match="two stored tensors are called 'w'"):
         imported(proto)
+
+
+def test_sequences_that_grow_node_by_node_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The k-th holds k + 1: 138 hold 2 + ... + 139 = 9,729 and 139 are joined, 140 hold 10,010."""
+    monkeypatch.setattr("snplan.frontend.lowering.sequence.MOST_HELD", 10_000)
+
+    def growing(count: int) -> ModelProto:
+        nodes = [node("SequenceConstruct", ["x"], ["s0"])]
+        nodes += [node("SequenceInsert", [f"s{i}", "x"], [f"s{i + 1}"]) for i in range(count)]
+        nodes.append(node("ConcatFromSequence", [f"s{count}"], ["y"], axis=0))
+        return model(nodes, [info("x", [1])], ["y"])
+
+    assert imported(growing(138)).graph.tensors["y"].shape == (139,)
+    with pytest.raises(ModelError, match="more than 10,000 elements") as caught:
+        imported(growing(140))
+    assert caught.value.code == "SNP-I004"

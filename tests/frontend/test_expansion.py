@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from frontend_support import imported, info, model, node, tensor
-from onnx import FunctionProto, NodeProto, helper
+from onnx import AttributeProto, FunctionProto, NodeProto, helper
 
 from snplan.errors import ModelError
 from snplan.frontend.expansion import COUNTED, Key, function_sizes, walked
@@ -118,3 +118,52 @@ def test_standard_names_count_as_functions_where_the_model_redefines_them() -> N
     relu = helper.make_function("", "Relu", ["x"], ["y"], [node("Abs", ["x"], ["h"]), node("Neg", ["h"], ["y"])], [])
     sizes = function_sizes({("", "Relu", ""): relu})
     assert walked([node("Relu", ["x"], ["y"]), helper.make_node("Relu", ["y"], ["z"], domain="ai.onnx")], sizes) == 6
+
+
+def test_a_node_of_very_many_names_counts_as_several() -> None:
+    """1,600 inputs and one output are a hundred times 16 names."""
+    wide = node("Sum", ["x"] * 1600, ["y"])
+    assert walked([wide, node("Relu", ["y"], ["z"])], {}) == 101
+    assert function_sizes(by_key([function("f", [wide])]))["f", "f", ""] == 100
+
+
+def with_wide_header(wide: int, nodes: list[NodeProto]) -> FunctionProto:
+    """A function of `wide` inputs, outputs, attributes and imported domains, of which `nodes` use next to nothing."""
+    return helper.make_function(
+        "f",
+        "f",
+        ["x", *(f"x{i}" for i in range(wide))],
+        ["y", *["y"] * wide],
+        nodes,
+        [helper.make_opsetid("", 17), *(helper.make_opsetid(f"d{i}", 1) for i in range(wide))],
+        attribute_protos=[helper.make_attribute(f"a{i}", i) for i in range(wide)],
+    )
+
+
+def test_many_calls_of_a_function_with_a_wide_header() -> None:
+    """10,000 calls that each went through four lists of 50,000 entries would be 2 * 10^9 steps."""
+    f = with_wide_header(50_000, [node("Relu", ["x"], ["y"])])
+    calls = [call("f", ["x"], f"y{i}") for i in range(10_000)]
+    nodes = [*calls, node("Sum", [f"y{i}" for i in range(10_000)], ["y"])]
+    graph = imported(model(nodes, [info("x", [2])], ["y"], functions=[f], domains={"f": 1})).graph
+    assert [op.kind for op in graph.ops] == ["relu"] * 10_000 + ["add"] * 9_999
+
+
+def test_many_calls_of_a_function_that_is_wrong() -> None:
+    """It is looked at once, and the error is that of the function."""
+    cycle = [node("Add", ["x", "y"], ["z"], "plus"), node("Relu", ["z"], ["y"], "cut")]
+    f = with_wide_header(50_000, cycle)
+    calls = [call("f", ["x"], f"y{i}") for i in range(10_000)]
+    error = refusal([f], [*calls, node("Sum", [f"y{i}" for i in range(10_000)], ["y"])])
+    assert error.code == "SNP-I009"
+    assert "cut -> plus -> cut" in error.message
+
+
+def test_defaults_of_attributes_give_way_to_the_call() -> None:
+    soft = helper.make_node("LeakyRelu", ["x"], ["y"])
+    soft.attribute.append(AttributeProto(name="alpha", type=AttributeProto.FLOAT, ref_attr_name="slope"))
+    f = function("f", [soft])
+    f.attribute_proto.append(helper.make_attribute("slope", 0.25))
+    own = helper.make_node("f", ["h"], ["y"], "own", domain="f", slope=0.5)
+    proto = model([call("f", ["x"], "h"), own], [info("x", [2])], ["y"], functions=[f], domains={"f": 1})
+    assert [op.attrs["alpha"] for op in imported(proto).graph.ops] == [0.25, 0.5]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from snplan.errors import ModelError
+from snplan.frontend import codes
 from snplan.frontend.context import LowerContext
 from snplan.frontend.lowering.movement import concat, split
 from snplan.frontend.lowering.registry import lowers
@@ -12,6 +14,9 @@ from snplan.frontend.values import Poison, Sequence, Unsupported, Value, constan
 
 MOST_PARTS = 4096
 """Parts that a tensor may be split into."""
+
+MOST_HELD = 1 << 24
+"""Elements of all sequences that are made of other ones, and of those that are put together, counted each time."""
 
 
 @lowers("SplitToSequence")
@@ -58,7 +63,7 @@ def lower_sequence_insert(ctx: LowerContext, node: NodeView) -> None:
     """The sequence with one element more, at the end or at a known position."""
     items: list[Value | Poison] = list(node.sequence(0).items)
     place = _position(node, 2, len(items), extra=1) if node.given(2) else len(items)
-    ctx.bind(0, Sequence(items=(*items[:place], node.value(1), *items[place:])))
+    ctx.bind(0, _held(ctx, (*items[:place], node.value(1), *items[place:])))
 
 
 @lowers("SequenceErase")
@@ -66,7 +71,22 @@ def lower_sequence_erase(ctx: LowerContext, node: NodeView) -> None:
     """The sequence without its last element, or the one at a known position."""
     items = list(node.sequence(0).items)
     del items[_position(node, 1, len(items)) if node.given(1) else -1]
-    ctx.bind(0, Sequence(items=tuple(items)))
+    ctx.bind(0, _held(ctx, tuple(items)))
+
+
+def _held(ctx: LowerContext, items: tuple[Value | Poison, ...]) -> Sequence:
+    """A sequence made of another one; raises ModelError (SNP-I004) where all of these hold too much."""
+    _count(ctx, items)
+    return Sequence(items=items)
+
+
+def _count(ctx: LowerContext, items: tuple[Value | Poison, ...]) -> None:
+    ctx.held += len(items)
+    if ctx.held > MOST_HELD:
+        raise ModelError(
+            codes.TOO_MANY,
+            f"nodes that change or join sequences handle more than {MOST_HELD:,} elements; that is too much to plan",
+        )
 
 
 @lowers("SequenceLength")
@@ -79,6 +99,7 @@ def lower_sequence_length(ctx: LowerContext, node: NodeView) -> None:
 def lower_concat_from_sequence(ctx: LowerContext, node: NodeView) -> None:
     """`concat`, of elements with a new axis where `new_axis` says so."""
     items = node.sequence(0).items
+    _count(ctx, items)
     values = [item for item in items if isinstance(item, Value)]
     node.need(bool(items) and len(values) == len(items), "the sequence is empty or has an element that is not known")
     new = bool(node.attr_int("new_axis", 0))
