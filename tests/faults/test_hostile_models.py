@@ -100,6 +100,21 @@ def loop(trips: int) -> ModelProto:
     return one("Loop", ["trips", "", "a"], [tensor("trips", trips, np.int64)], body=body)
 
 
+def bomb(levels: int) -> ModelProto:
+    """Functions that each call the one before twice."""
+    functions = []
+    for level in range(levels):
+        name, domain = (f"f{level - 1}", "f") if level else ("Relu", "")
+        nodes = [helper.make_node(name, [a], [b], domain=domain) for a, b in (("x", "h"), ("h", "y"))]
+        opsets = [helper.make_opsetid("", 17), helper.make_opsetid("f", 1)]
+        functions.append(helper.make_function("f", f"f{level}", ["x"], ["y"], nodes, opsets))
+    found = one("Identity", ["a"], [])
+    found.functions.extend(functions)
+    found.opset_import.append(helper.make_opsetid("f", 1))
+    found.graph.node[1].CopyFrom(helper.make_node(f"f{levels - 1}", ["a"], ["b"], domain="f"))
+    return found
+
+
 MODELS: dict[str, tuple[ModelProto | bytes, str]] = {
     "names that steer": (chain(STEERING, "../../etc/passwd", "/dev/null", "\u202ertl", "%s%n", "n" * 10_000), ""),
     "an operator that steers": (one(f"No{STEERING}", ["a"], []), "SNP-I014"),
@@ -120,6 +135,8 @@ MODELS: dict[str, tuple[ModelProto | bytes, str]] = {
     "pads past all memory": (one("Pad", ["a", "s"], [ints("s", *[2**62] * 4)]), "SNP-I013"),
     "a permutation of 10^6 axes": (one("Transpose", ["a"], [], perm=[0] * 10**6), "SNP-I016"),
     "a loop of 10^9 trips": (loop(10**9), "SNP-I014"),
+    "functions that double 40 times": (bomb(40), "SNP-I004"),
+    "one operand 20,000 times": (one("Sum", ["a"] * 20_000, []), ""),
     "30 subgraphs deep": (nested(30), ""),
     "10^4 subgraphs deep": (nested(10_000), "SNP-I001"),
     "a declared length of 2 GiB": (b"\x3a\xff\xff\xff\xff\x07" + bytes(100), "SNP-I001"),
