@@ -66,6 +66,7 @@ class Residency:
         self.engine = list(self.ceiling)
         self.live = self._initial_live()
         self._change: Live | None = None
+        self._outlived: set[int] = set()
         self._send_outlived_home()
 
     def _send_outlived_home(self) -> None:
@@ -77,6 +78,7 @@ class Residency:
             birth = self.schedule.values[last].birth
             if source != last and birth >= 0 and (last, source) not in self.joins[birth]:
                 self.send_home_to_host(source)
+                self._outlived.add(source)
 
     def _initial_live(self) -> Live:
         """Live bytes of each position with every gap kept."""
@@ -163,6 +165,19 @@ class Residency:
             for end, index in dict.fromkeys(self._homes(value))
             if len(self.events[end]) > 1 and index not in self.evicted[end]
         ]
+
+    def away(self, value: int) -> list[Gap]:
+        """The gaps that a persistent tensor spends in host memory; none where it must start and end its step there."""
+        source, last = self.partner[value]
+        if value not in self.in_host or source in self._outlived:
+            return []
+        return [self.gap(v, index) for v in dict.fromkeys((source, last)) for index in sorted(self.evicted[v])]
+
+    def bring_home(self, value: int) -> None:
+        """Undo all evictions of a persistent tensor, which then starts and ends its step on the device."""
+        for gap in self.away(value):
+            self._toggle(gap.value, gap.index, evict=False)
+        self.in_host.difference_update(self.partner[value])
 
     def _homes(self, value: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """(value, gap) at the start and at the end of the step of a persistent tensor."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from snplan.cost.device import Device
 from snplan.cost.replay import COMPUTE, D2H, H2D, Work, replay
-from snplan.passes.layout import Layout, by_position, fetched_stays
+from snplan.passes.layout import Layout, by_position, fetched_stays, op_times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,14 +76,6 @@ def _append(work: Work, stream: int, amount: int, after: list[int]) -> None:
     work.amounts.append(amount)
     work.after.extend(after)
     work.after_start.append(len(work.after))
-
-
-def op_times(layout: Layout) -> list[int]:
-    """Microseconds of each position with the engines that the layout chose."""
-    residency = layout.residency
-    step = residency.schedule.step
-    chosen = [choices[residency.engine[op]].us if choices else step.cost[op] for op, choices in enumerate(step.engines)]
-    return [chosen[op] for op in residency.schedule.runs]
 
 
 def waits(layout: Layout) -> tuple[defaultdict[int, list[int]], defaultdict[int, list[int]]]:

@@ -7,7 +7,8 @@ Journal 5(2), 1966). Afterwards gaps that turned out not to be needed are restor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -21,33 +22,75 @@ from snplan.passes.workspaces import positions_of_ops, shrink_workspaces, trade_
 SMALL_BYTES = 64 << 10  # copies below this are latency alone: they come last
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leanings:
+    """What is decided before memory is counted.
+
+    patient  ops that rather wait for copies than take a slower engine
+    staying  tensors that are evicted last, persistent ones with their next value
+    leaving  tensors whose values are evicted in their longest gap, whatever room there is
+    slowed   (op, engine): ops that take no faster engine than that
+    """
+
+    patient: frozenset[int] = frozenset()
+    staying: frozenset[int] = frozenset()
+    leaving: frozenset[int] = frozenset()
+    slowed: frozenset[tuple[int, int]] = frozenset()
+
+
+NO_LEANINGS = Leanings()
+
+
 def fit(
     residency: Residency,
     budget: int,
     target: Live | None = None,
     *,
     copy_us: Callable[[int], int] | None = None,
-    patient: Container[int] = frozenset(),
+    leanings: Leanings = NO_LEANINGS,
 ) -> bool:
     """Evict and isolate until every position's live bytes are at most `budget`; False when a working set is larger.
 
     `target` gives a lower aim for each position, which isolation may miss where an op needs more. With `copy_us`, the
-    microseconds of a copy of so many bytes, engines of ops that are not `patient` do not wait for copies where slower
+    microseconds of a copy of so many bytes, engines of ops that are not patient do not wait for copies where slower
     ones end earlier.
     """
     limit = np.full(residency.live.size, budget, np.int64) if target is None else target
+    _slow_down(residency, leanings)
     if bool((residency.live <= limit).all()):
         return True
     _lower_hopeless(residency, budget)
-    taken = _evict(residency, limit)
+    _send_away(residency, leanings)
+    taken = _evict(residency, limit, leanings)
     shrink_workspaces(residency, limit)
     over = np.flatnonzero(residency.live > limit)
     if over.size:
         residency.isolate(over.tolist())
     _restore(residency, taken, limit)
-    if copy_us is not None and not residency.isolated and trade_engines(residency, limit, copy_us, patient):
+    if copy_us is not None and not residency.isolated and trade_engines(residency, limit, copy_us, leanings.patient):
         _restore(residency, taken, limit)
     return int(residency.live.max()) <= budget
+
+
+def _slow_down(residency: Residency, leanings: Leanings) -> None:
+    """Give the ops that are slowed no faster engine than theirs."""
+    for op, engine in sorted(leanings.slowed):
+        residency.ceiling[op] = min(engine, residency.ceiling[op])
+        if residency.engine[op] > residency.ceiling[op]:
+            residency.set_engine(op, residency.ceiling[op], residency.schedule.choosers.get(op, ()))
+
+
+def _send_away(residency: Residency, leanings: Leanings) -> None:
+    """Evict the values of tensors that leave in the gap in which they are idle longest."""
+    if not leanings.leaving:
+        return
+    time = residency.schedule.starts
+    for value, record in enumerate(residency.schedule.values):
+        if record.tensor in leanings.leaving and len(residency.events[value]) > 1:
+            gaps = [residency.gap(value, index) for index in range(len(residency.events[value]) - 1)]
+            longest = max(gaps, key=lambda gap: time[gap.stop] - time[gap.start] if gap.stop > gap.start else 0)
+            if longest.stop > longest.start:
+                residency.evict(value, longest.index)
 
 
 def _lower_hopeless(residency: Residency, budget: int) -> None:
@@ -60,13 +103,13 @@ def _lower_hopeless(residency: Residency, budget: int) -> None:
         residency.set_engine(op, fitting, positions)
 
 
-def _evict(residency: Residency, limit: Live) -> list[Gap]:
+def _evict(residency: Residency, limit: Live, leanings: Leanings) -> list[Gap]:
     """Evict gaps in order while positions they span are over their limit; the gaps taken, in that order."""
     taken: list[Gap] = []
     over = Over(residency.live - limit)
     size, values, evicted = residency.size, residency.schedule.values, residency.evicted
     with residency.at_once():
-        for value, index, start, stop in _candidates(residency, residency.live > limit):
+        for value, index, start, stop in _candidates(residency, residency.live > limit, leanings):
             if index in evicted[value] or not over.any(start, stop):
                 continue
             freed = residency.evict(value, index)
@@ -78,7 +121,7 @@ def _evict(residency: Residency, limit: Live) -> list[Gap]:
     return taken
 
 
-def _candidates(residency: Residency, over: npt.NDArray[np.bool_]) -> Iterator[tuple[int, ...]]:
+def _candidates(residency: Residency, over: npt.NDArray[np.bool_], leanings: Leanings) -> Iterator[tuple[int, ...]]:
     """Gaps that span a position of `over` (value, index, start, stop), best to evict first.
 
     That is by role class, small ones last, then by idle time.
@@ -92,15 +135,18 @@ def _candidates(residency: Residency, over: npt.NDArray[np.bool_]) -> Iterator[t
     time = np.asarray(schedule.starts, np.int64)
     # A persistent value's gap costs transfers at both ends of the step.
     idle = (time[stop] - time[start]) >> persistent[value]
-    group = _groups(schedule.step)[np.asarray([v.tensor for v in schedule.values], np.int64)]
+    group = _groups(schedule.step, leanings)[np.asarray([v.tensor for v in schedule.values], np.int64)]
     order = np.lexsort((index, value, -idle, group[value]))
     return zip(*gaps[:, order].tolist(), strict=True)
 
 
-def _groups(step: IndexedStep) -> Live:
+def _groups(step: IndexedStep, leanings: Leanings) -> Live:
     """For each tensor the group that it is evicted with."""
     roles = [role_class(tensor.role) for tensor in step.step.graph.tensors.values()]
-    return np.asarray(roles, np.int64) + 10 * (np.asarray(step.size, np.int64) < SMALL_BYTES)
+    groups = np.asarray(roles, np.int64) + 10 * (np.asarray(step.size, np.int64) < SMALL_BYTES)
+    staying = leanings.staying
+    groups[[*staying, *(step.becomes[t] for t in staying if t in step.becomes)]] += 100
+    return groups
 
 
 def _restore(residency: Residency, taken: list[Gap], limit: Live) -> None:
@@ -110,9 +156,22 @@ def _restore(residency: Residency, taken: list[Gap], limit: Live) -> None:
     excess = Excess(residency.live - limit)
     with residency.at_once():
         for gap in reversed(taken):
-            if residency.is_home(gap.value, gap.index) or gap.index not in residency.evicted[gap.value]:
+            if gap.index not in residency.evicted[gap.value]:
+                continue
+            if residency.is_home(gap.value, gap.index):
+                _restore_home(residency, gap.value, excess)
                 continue
             amount = residency.size[residency.schedule.values[gap.value].tensor]
             if excess.has_room(gap.start, gap.stop, amount):
                 residency.restore(gap.value, gap.index)
                 excess.add(gap.start, gap.stop, amount)
+
+
+def _restore_home(residency: Residency, value: int, excess: Excess) -> None:
+    """Keep a persistent tensor on the device for the whole step where it fits in all gaps that it is away in."""
+    away, amount = residency.away(value), residency.size[residency.schedule.values[value].tensor]
+    long = [gap for gap in away if gap.stop > gap.start]
+    if away and all(excess.has_room(gap.start, gap.stop, amount) for gap in long):
+        residency.bring_home(value)
+        for gap in long:
+            excess.add(gap.start, gap.stop, amount)

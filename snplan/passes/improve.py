@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from snplan.analysis.floor import working_set
 from snplan.analysis.index import IndexedStep
 from snplan.analysis.schedule import Schedule
 from snplan.passes.estimate import waits
-from snplan.passes.evict import SMALL_BYTES
+from snplan.passes.evict import NO_LEANINGS, SMALL_BYTES, Leanings
 from snplan.passes.realise import Costs, Sketch
 from snplan.passes.recompute import Dropper
 from snplan.passes.workspaces import positions_of_ops
@@ -30,12 +31,12 @@ LEAST_LOSS = 0.0005  # of the step
 @dataclass(frozen=True, slots=True)
 class Draft:
     """What decides a candidate: `dropped` saved tensors, those of them that are recomputed for each reader anew
-    (`transient`, with what only they need), and `patient` ops, which rather wait for copies than take a slower engine.
+    (`transient`, with what only they need), and what is decided before memory is counted.
     """
 
     dropped: frozenset[int] = frozenset()
     transient: frozenset[int] = frozenset()
-    patient: frozenset[int] = frozenset()
+    leanings: Leanings = NO_LEANINGS
 
     def keeping(self, tensors: Iterable[int]) -> Draft:
         """The draft without the drops of `tensors`."""
@@ -52,7 +53,11 @@ class Draft:
 
     def turned(self, op: int) -> Draft:
         """The draft with the patience of `op` changed."""
-        return replace(self, patient=self.patient ^ {op})
+        return self.leaning(patient=self.leanings.patient ^ {op})
+
+    def leaning(self, **changes: frozenset[Any]) -> Draft:
+        """The draft with other leanings."""
+        return replace(self, leanings=replace(self.leanings, **changes))
 
 
 @dataclass(frozen=True, slots=True)

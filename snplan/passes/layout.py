@@ -11,11 +11,11 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 
 from snplan.analysis.residency import Live, Residency, Stay
-from snplan.analysis.schedule import start_times
 from snplan.passes.workspaces import positions_of_ops
 
 
@@ -106,6 +106,19 @@ def make_layout(residency: Residency, budget: int, copy_us: Callable[[int], int]
     return layout
 
 
+def op_times(layout: Layout) -> list[int]:
+    """Microseconds of each position with the engines that the layout chose."""
+    residency = layout.residency
+    step = residency.schedule.step
+    chosen = [choices[residency.engine[op]].us if choices else step.cost[op] for op, choices in enumerate(step.engines)]
+    return [chosen[op] for op in residency.schedule.runs]
+
+
+def start_times(layout: Layout) -> list[int]:
+    """Microsecond at which each position starts when nothing stalls; one more entry for the end."""
+    return list(accumulate(op_times(layout), initial=0))
+
+
 def share_buffers(layout: Layout) -> None:
     """Give every stay a buffer; in-place pairs of stays share one."""
     residency = layout.residency
@@ -150,13 +163,14 @@ def add_workspaces(layout: Layout) -> None:
 def _plan_offloads(layout: Layout, live: Live, budget: int, copy_us: Callable[[int], int]) -> None:
     """Offloads in order of birth; first buffers are held until the copies are expected to be done."""
     residency = layout.residency
-    time = start_times(residency.schedule)
+    time = start_times(layout)
     wanted = [v for v in layout.moving() if layout.is_offloaded(v)]
     free_at = 0
     for value in sorted(wanted, key=lambda v: (residency.events[v][0], v)):
         birth = max(residency.events[value][0], 0)
         size = residency.size[residency.schedule.values[value].tensor]
-        free_at = max(time[birth + 1], free_at) + copy_us(size)
+        born = time[birth + 1] if residency.events[value][0] >= 0 else 0
+        free_at = max(born, free_at) + copy_us(size)
         buffer = layout.stay_buffer[value][0]
         layout.offloads.append(Copy(value=value, buffer=buffer, position=birth))
         if layout.buffers[buffer].stop == layout.stays[value][0].stop + 1:
@@ -184,21 +198,40 @@ def _next_isolated(layout: Layout, position: int) -> int:
 
 
 def _plan_prefetches(layout: Layout, live: Live, budget: int, copy_us: Callable[[int], int]) -> None:
-    """Prefetches, last use first: each starts when the copy stream must start it for its use, if memory allows."""
-    residency = layout.residency
-    time = start_times(residency.schedule)
-    wanted = fetched_stays(layout)
-    deadline = time[-1]
-    for start, value, index in sorted(wanted, reverse=True):
-        size = residency.size[residency.schedule.values[value].tensor]
-        deadline = min(deadline, time[start]) - copy_us(size)
+    """Prefetches: each starts when the copy stream must start it for its use, if memory allows.
+
+    Memory is given to what is used first. What is used after something that found no room until later does not keep the
+    link from that: it goes ahead only if it is done by then.
+    """
+    residency, time = layout.residency, start_times(layout)
+    wanted = _latest(layout, copy_us)
+    blocked = free_at = 0
+    for (_, value, index), latest in sorted(wanted.items()):
         buffer = layout.stay_buffer[value][index]
-        earliest = _earliest(layout, value, index)
-        position = max(earliest, bisect_right(time, deadline, hi=start + 1) - 1, 0)
-        position = reach_back(layout, buffer, position, live, budget)
-        layout.prefetches.append(Copy(value=value, buffer=buffer, position=position))
-    layout.prefetches.reverse()  # of those issued together the one that is used first goes first
+        begin = _reached(layout, buffer, latest, live, budget)
+        done = max(free_at, time[begin]) + copy_us(residency.size[residency.schedule.values[value].tensor])
+        if done <= time[blocked]:
+            free_at = done
+        else:
+            begin = _reached(layout, buffer, max(latest, blocked), live, budget)
+            blocked = begin if begin > latest else blocked
+        begin = reach_back(layout, buffer, begin, live, budget)
+        layout.prefetches.append(Copy(value=value, buffer=buffer, position=begin))
+    # of those issued together the one that is used first goes first
     layout.prefetches.sort(key=lambda copy: copy.position)
+
+
+def _latest(layout: Layout, copy_us: Callable[[int], int]) -> dict[tuple[int, int, int], int]:
+    """For each stay that begins with a prefetch the last position at which the link can begin with it."""
+    residency = layout.residency
+    time = start_times(layout)
+    deadline = time[-1]
+    found: dict[tuple[int, int, int], int] = {}
+    for start, value, index in sorted(fetched_stays(layout), reverse=True):
+        deadline = min(deadline, time[start]) - copy_us(residency.size[residency.schedule.values[value].tensor])
+        position = bisect_right(time, deadline, hi=start + 1) - 1
+        found[start, value, index] = max(position, _earliest(layout, value, index), 0)
+    return found
 
 
 def fetched_stays(layout: Layout) -> list[tuple[int, int, int]]:
@@ -229,15 +262,20 @@ def _earliest(layout: Layout, value: int, index: int) -> int:
 def reach_back(layout: Layout, buffer: int, position: int, live: Live, budget: int) -> int:
     """Begin `buffer` at `position` or as soon after it as memory allows; the position where it now begins."""
     fetched = layout.buffers[buffer]
+    begin = _reached(layout, buffer, position, live, budget)
+    live[begin : fetched.start] += fetched.size
+    fetched.start = begin
+    return begin
+
+
+def _reached(layout: Layout, buffer: int, position: int, live: Live, budget: int) -> int:
+    """The first position from `position` on from which memory has room for `buffer`, at the latest where it begins."""
+    fetched = layout.buffers[buffer]
     if position >= fetched.start:
         return fetched.start
     isolated = layout.residency.isolated_sorted()
     barrier = bisect_left(isolated, fetched.start)
     if barrier > 0:
         position = max(position, isolated[barrier - 1] + 1)
-    room = live[position : fetched.start] + fetched.size <= budget
-    blocked = np.flatnonzero(~room)
-    begin = position + int(blocked[-1]) + 1 if blocked.size else position
-    live[begin : fetched.start] += fetched.size
-    fetched.start = begin
-    return begin
+    blocked = np.flatnonzero(live[position : fetched.start] + fetched.size > budget)
+    return position + int(blocked[-1]) + 1 if blocked.size else position

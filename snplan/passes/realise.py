@@ -7,7 +7,7 @@ packed afresh and placement is trivial, so every budget from the floor up is met
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
@@ -23,9 +23,9 @@ from snplan.arena.wishes import Fit, fit_within, shortfall
 from snplan.cost.device import Device
 from snplan.cost.simulate import Timeline, simulate
 from snplan.passes.emit import Body, emit
-from snplan.passes.estimate import Estimate, estimate, op_times
-from snplan.passes.evict import fit
-from snplan.passes.layout import Layout, make_layout
+from snplan.passes.estimate import Estimate, estimate
+from snplan.passes.evict import NO_LEANINGS, Leanings, fit
+from snplan.passes.layout import Layout, make_layout, op_times
 from snplan.passes.slots import make_slots
 
 KEEP_ALL_EFFORT = 3.0
@@ -171,19 +171,19 @@ def realise(
     target: int,
     budget: int,
     costs: Costs,
-    patient: Container[int] = frozenset(),
+    leanings: Leanings = NO_LEANINGS,
     *,
     effort: float = PLACE_EFFORT,
     attempts: int = ATTEMPTS,
 ) -> Candidate | None:
     """The candidate of `schedule` planned for `target` bytes and placed within `budget`; None where it does not fit.
 
-    `patient` ops rather wait for copies than take a slower engine; placement takes `effort` in each of `attempts`.
+    Placement takes `effort` in each of `attempts`.
     """
     limit = np.full(schedule.end, target, np.int64)
     for _ in range(attempts):
         residency = Residency(schedule)
-        if not fit(residency, target, limit, copy_us=costs.lone_copy_us, patient=patient):
+        if not fit(residency, target, limit, copy_us=costs.lone_copy_us, leanings=leanings):
             return None
         layout = make_layout(residency, target, costs.copy_us)
         offsets = place(layout, budget, effort)
@@ -243,10 +243,10 @@ def isolated(schedule: Schedule, budget: int, costs: Costs) -> Candidate | None:
     return None
 
 
-def sketch(schedule: Schedule, budget: int, costs: Costs, patient: Container[int] = frozenset()) -> Sketch | None:
-    """`schedule` within `budget` bytes as it runs if placement goes well; None below the floor. `patient` as above."""
+def sketch(schedule: Schedule, budget: int, costs: Costs, leanings: Leanings = NO_LEANINGS) -> Sketch | None:
+    """`schedule` within `budget` bytes as it runs if placement goes well; None below the floor."""
     residency = Residency(schedule)
-    if not fit(residency, budget, copy_us=costs.lone_copy_us, patient=patient):
+    if not fit(residency, budget, copy_us=costs.lone_copy_us, leanings=leanings):
         return None
     layout = make_layout(residency, budget, costs.copy_us)
     return Sketch(layout=layout, estimate=estimate(layout, costs.device))

@@ -197,7 +197,7 @@ class Search:
                     trials.target,
                     self.budget,
                     self.costs,
-                    draft.patient,
+                    draft.leanings,
                     effort=effort,
                     attempts=attempts,
                 )

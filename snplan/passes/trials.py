@@ -6,11 +6,13 @@ A draft that needs more pinned host memory than there is ranks behind all that d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from snplan.analysis.index import IndexedStep
 from snplan.analysis.schedule import Schedule, build_schedule, saved_tensors
+from snplan.passes.evict import NO_LEANINGS
 from snplan.passes.improve import Draft, dearest, filled, lightened, relieved, taken_back
+from snplan.passes.leanings import leaned
 from snplan.passes.realise import Costs, Sketch, sketch
 from snplan.passes.slots import host_excess
 
@@ -44,6 +46,7 @@ class Trials:
     work: int = 0
     _saved: frozenset[int] = field(init=False)
     _recent: dict[Draft, Sketch] = field(default_factory=dict)
+    _last: tuple[Draft, Schedule] | None = None
 
     def __post_init__(self) -> None:
         self._saved = frozenset(saved_tensors(self.step))
@@ -59,14 +62,17 @@ class Trials:
         return self.work >= self.allowance + self.extra * 100 * loss
 
     def schedule(self, draft: Draft) -> Schedule:
-        """The executions of a draft."""
-        kept = None if not draft.dropped else self._saved - draft.dropped
-        return build_schedule(self.step, kept, draft.transient)
+        """The executions of a draft, whatever its leanings."""
+        plain = replace(draft, leanings=NO_LEANINGS)
+        if self._last is None or self._last[0] != plain:
+            kept = None if not draft.dropped else self._saved - draft.dropped
+            self._last = plain, build_schedule(self.step, kept, draft.transient)
+        return self._last[1]
 
     def sketch(self, draft: Draft) -> Sketch | None:
         """The sketch of a draft; None where the target is below what an op needs."""
         recent = self._recent.get(draft)
-        return sketch(self.schedule(draft), self.target, self.costs, draft.patient) if recent is None else recent
+        return sketch(self.schedule(draft), self.target, self.costs, draft.leanings) if recent is None else recent
 
     def time(self, draft: Draft) -> int:
         """Estimated microseconds of a draft, as in `times`."""
@@ -80,7 +86,7 @@ class Trials:
         shortest = min(self.times.values(), default=NO_PLAN)
         if least >= shortest or (self.times and self.is_over()):
             return max(least, shortest + 1)
-        found = sketch(schedule, self.target, self.costs, draft.patient)
+        found = sketch(schedule, self.target, self.costs, draft.leanings)
         if found is None:
             return NO_PLAN
         self.work += schedule.end + 4 * len(found.layout.prefetches)
@@ -170,6 +176,7 @@ class Trials:
         yield from relieved(draft, now, self.costs, self.target)
         yield lightened(draft, now, excess)
         yield taken_back(draft, self.step)
+        yield from leaned(draft, now, self.costs, self.target)
 
     def _stalled(self, found: Sketch) -> int:
         """Bytes that the link moves to the host while ops wait."""

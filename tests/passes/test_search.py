@@ -124,7 +124,7 @@ def test_a_draft_changes_one_thing_at_a_time() -> None:
     assert draft.keeping((2,)) == Draft(dropped=frozenset({1}))
     assert draft.dropping((3,)).dropped == {1, 2, 3}
     assert draft.refreshing((1,)).transient == {1, 2}
-    assert draft.turned(7).patient == {7}
+    assert draft.turned(7).leanings.patient == {7}
     assert draft.turned(7).turned(7) == draft
 
 
