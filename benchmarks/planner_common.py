@@ -45,10 +45,14 @@ class Outcome:
 Section = Callable[[Sequence[str]], Outcome]
 
 
-def prepared(name: str, *, device: str = "h200", optimizer: str = "sgd", **build: Any) -> Prepared:
+def prepared(
+    name: str, *, device: str = "h200", optimizer: str = "sgd", conv_pieces: int = 1, **build: Any
+) -> Prepared:
     """A zoo model's training step with its costs; `build` are the model's options."""
     model = models.build(name, light=True, **build)
-    options = CompileOptions(budget_bytes=0, reserve_bytes=0, device=device, optimizer=optimizer)
+    options = CompileOptions(
+        budget_bytes=0, reserve_bytes=0, device=device, optimizer=optimizer, conv_pieces=conv_pieces
+    )
     return prepare(load_model(model.SerializeToString(deterministic=True)), options)
 
 

@@ -3,6 +3,8 @@
 MONeT (Shah et al., ICLR 2021) measured on a P100: recompute, in-place and engine choice by integer programs of up to a
 day. Where no plan can reach a bar, the bound shows it: `bound` is what the certificate of the plan proves, `engines`
 what ops lose at least because their fastest engine's workspace does not fit beside what they read and write.
+
+Each case is planned twice: as `compile` does by default, and with `--conv-pieces 8`. One of them is to reach the bar.
 """
 
 from __future__ import annotations
@@ -44,10 +46,11 @@ CASES = (
 )
 
 HEADER = (
-    *("network", "device", "share", "budget", "slower", "bar", "bound", "engines"),
+    *("network", "device", "share", "pieces", "budget", "slower", "bar", "bound", "engines"),
     *("moved", "again ms", "stall ms", "s", ""),
 )
-WIDTHS = (14, 7, 6, 8, 8, 7, 7, 8, 7, 9, 9, 6, 14)
+WIDTHS = (16, 7, 6, 7, 8, 8, 7, 7, 8, 7, 9, 9, 6, 14)
+PIECES = (1, 8)
 
 
 def section(words: Sequence[str]) -> Outcome:
@@ -57,20 +60,34 @@ def section(words: Sequence[str]) -> Outcome:
     for case in CASES:
         if words and case.network not in words and case.device not in words:
             continue
-        step = prepared(case.network, device=case.device, batch=case.batch)
-        base = step.everything
-        budget = int(base.body.arena_bytes * case.share)
-        result, seconds = planned(step, budget)
-        figures = percent(result.plan.step_time_us, base.step_us)
-        bound = percent(result.plan.lower_bound_us, base.step_us)
-        engines = 100 * engine_loss(step.indexed, budget) / base.step_us
-        reached = reached and figures <= case.bar  # a bound above the bar is shown, and misses it all the same
-        print(row(cells(case, result, budget, (figures, bound, engines), seconds), WIDTHS), flush=True)
+        lines = [line(case, pieces) for pieces in PIECES]
+        reached = reached and any(lines)
     return Outcome(reached=reached)
 
 
+def line(case: Case, pieces: int) -> bool:
+    """Print one line; whether its plan, with convolutions in at most so many pieces, reaches the bar.
+
+    A bound above the bar is shown, and misses it all the same.
+    """
+    step = prepared(case.network, device=case.device, batch=case.batch, conv_pieces=pieces)
+    base = step.everything
+    budget = int(base.body.arena_bytes * case.share)
+    result, seconds = planned(step, budget)
+    slower = percent(result.plan.step_time_us, base.step_us)
+    bound = percent(result.plan.lower_bound_us, base.step_us)
+    engines = 100 * engine_loss(step.indexed, budget) / base.step_us
+    print(row(cells(case, pieces, result, budget, (slower, bound, engines), seconds), WIDTHS), flush=True)
+    return slower <= case.bar
+
+
 def cells(
-    case: Case, result: CompileResult, budget: int, figures: tuple[float, float, float], seconds: float
+    case: Case,
+    pieces: int,
+    result: CompileResult,
+    budget: int,
+    figures: tuple[float, float, float],
+    seconds: float,
 ) -> Sequence[object]:
     """The cells of one line."""
     slower, bound, engines = figures
@@ -79,6 +96,7 @@ def cells(
         f"{case.network} {case.batch}",
         case.device,
         f"{case.share:.0%}",
+        pieces,
         gib(budget),
         f"{slower:.2f}%",
         f"{case.bar:.2f}%",

@@ -8,7 +8,7 @@ does not name is left to the script. No GPU is needed to write it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
 
@@ -30,12 +30,14 @@ from snplan.plan.model import (
     Run,
     StepPlan,
 )
+from snplan.plan.pieces import pieces_of
 from snplan.runtime.cuda.calls import DeviceCall, device_calls, planned_workspaces, role_addresses
 from snplan.runtime.cuda.convolution import FIRST_ENGINE_ID, convolution
 from snplan.runtime.cuda.cudnn import INEXACT_ENGINES, INEXACT_NOTES
 from snplan.runtime.cuda.kernels import PRODUCT_SCRATCH, op_launches
 from snplan.runtime.cuda.multiply import is_empty_sum, multiplications
 from snplan.runtime.cuda.order import plan_edges
+from snplan.runtime.cuda.pieces import piece_calls, summed_ops
 from snplan.runtime.cuda.products import Matrix
 from snplan.runtime.data import integer_bound
 from snplan.runtime.layout import CONVOLUTIONS, Orders, assign_orders
@@ -142,7 +144,8 @@ class _Writer:
 
     def __init__(self, index: PlanIndex, orders: Orders) -> None:
         self._index = index
-        self.launches = {op.name: op_launches(op, index, orders) for op in index.ops.values()}
+        summed = summed_ops(index)
+        self.launches = {op.name: op_launches(op, index, orders, summed) for op in index.ops.values()}
         self.convolutions: list[str] = []
         self._calls = device_calls(index, orders, _BASES["A"])
         self._limits = planned_workspaces(self._calls)
@@ -176,7 +179,9 @@ class _Writer:
                 return f"{word} buffer {buffer}: {extent.bytes:,} B at {extent.offset:,}"
             case Algorithm(op=name, engine=engine, workspace=workspace):
                 where = "no workspace" if workspace is None else f"workspace in buffer {workspace}"
-                return f"algorithm of {name!r}: engine {engine}, {where}"
+                each, pieces = pieces_of(engine)
+                cut = f" in {pieces} pieces of the batch" if pieces > 1 else ""
+                return f"algorithm of {name!r}: engine {each}{cut}, {where}"
             case Offload(tensor=tensor) | Prefetch(tensor=tensor):
                 return f"{'offload' if isinstance(action, Offload) else 'prefetch'} {tensor!r}"
             case Run(op=name) | Recompute(op=name):
@@ -209,17 +214,26 @@ class _Writer:
         return [_launch_line(launch, at) for launch in self.launches[call.op.name]]
 
     def _convolution(self, call: DeviceCall) -> list[str]:
-        addresses = {**role_addresses(call), **({"workspace": call.workspace} if call.workspace else {})}
-        given = ", ".join(f"{role}={_named(address)}" for role, address in addresses.items())
-        number = self._convolution_number(call)
-        lines = [f"g.convolve({number}, {given})"]
-        if "bias" in addresses:
+        engine, pieces = (None, 1) if call.engine is None else pieces_of(call.engine)
+        parts = piece_calls(replace(call, engine=engine), pieces)
+        limit = self._limits[call.op.name] - call.workspace_bytes + parts[0].workspace_bytes
+        first = self._convolution_number(parts[0], limit)
+        lines = []
+        for place, part in enumerate(parts):
+            same = part.inputs == parts[0].inputs
+            number = first if same else self._convolution_number(part, limit, like=first)
+            addresses = {**role_addresses(part), **({"workspace": part.workspace} if part.workspace else {})}
+            given = ", ".join(f"{role}={_named(address)}" for role, address in addresses.items())
+            lines.append(f"g.convolve({number}, {given})")
+            if place and call.op.kind == "conv_filter":
+                lines += self._generated(call, (call.at_outputs[0], part.at_outputs[0]), call.at_outputs)
+        if len(call.at_inputs) == 3:
             bias = self._generated(call, (call.at_outputs[0], call.at_inputs[2]), call.at_outputs)
-            lines += [f"if g.adds_bias_apart({number}):", *(f"    {line}" for line in bias)]
+            lines += [f"if g.adds_bias_apart({first}):", *(f"    {line}" for line in bias)]
         return lines
 
-    def _convolution_number(self, call: DeviceCall) -> int:
-        """The place of the problem among all distinct ones."""
+    def _convolution_number(self, call: DeviceCall, workspace: int, like: int | None = None) -> int:
+        """The place of the problem among all distinct ones; `like` is that of the problem whose engine it takes."""
         problem = convolution(call.op.kind, call.inputs, call.outputs, call.op.attrs)
         operands = {
             role: (list(x.shape), list(x.strides))
@@ -235,8 +249,9 @@ class _Writer:
             "strides": list(problem.strides),
             "dilations": list(problem.dilations),
             "bias": problem.bias,
-            "engine": named,
-            "workspace": self._limits[call.op.name],
+            "engine": named if like is None else None,
+            "workspace": workspace,
+            **({} if like is None else {"like": like}),
         }
         text = ", ".join(f"{key}={value!r}" for key, value in fields.items())
         if text not in self.convolutions:

@@ -71,6 +71,7 @@ class CompileOptions:
     train_batchnorm: bool = False
     fuse: bool = True
     pools: tuple[str, ...] = ()
+    conv_pieces: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,11 +362,14 @@ def _indexed(step: Step, device: Device, options: CompileOptions) -> IndexedStep
         if op.kind not in ENGINE_KINDS:
             return ()
         specs = tuple(input_specs(op, graph.tensors))
-        found = engines(op, specs, device, options.precision, deterministic=options.deterministic)
+        found = engines(
+            op, specs, device, options.precision, deterministic=options.deterministic, pieces=options.conv_pieces
+        )
         return tuple(Choice(e.id, round_up(e.workspace_bytes), e.us) for e in found)
 
     chosen = dict(enumerate(by_class(graph.classes, choices)))
-    return index_step(step, op_costs(graph, device, options.precision).tolist(), chosen)
+    costs = op_costs(graph, device, options.precision, pieces=options.conv_pieces)
+    return index_step(step, costs.tolist(), chosen)
 
 
 ENGINE_KINDS = frozenset({"conv", "conv_transpose", "conv_filter"})
@@ -486,6 +490,8 @@ def plan_options(options: CompileOptions) -> dict[str, Any]:
     del recorded["budget_bytes"], recorded["reserve_bytes"]
     if not options.pools:
         del recorded["pools"]
+    if options.conv_pieces == 1:
+        del recorded["conv_pieces"]
     return recorded
 
 

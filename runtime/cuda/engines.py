@@ -39,6 +39,24 @@ def choose_engine(
     return fitting[min(runs)[1]]
 
 
+def engine_like(library: Cudnn, problem: Convolution, first: EngineRef, limit: int) -> EngineRef:
+    """The engine, built, of a last piece that is smaller than the first, whose engine is `first`.
+
+    The same where it is offered and fits, else the first in the library's order that fits and gives the same bits in
+    every run. Raises RunError (SNP-R055) where none does.
+    """
+    same = next((engine for engine in library.engines(problem) if engine.id == first.id), None)
+    size = None if same is None else same.build()
+    if same is not None and size is not None and size <= limit:
+        return same
+    offered = library.engines(problem, steady=True)
+    alike = tuple(engine for engine in offered if engine.separate_bias is first.separate_bias)
+    fitting = _fitting(alike, limit)
+    if not fitting:
+        raise describe_failure(problem, limit)
+    return fitting[0]
+
+
 def _time_or_none(engine: EngineRef, timer: EngineTimer) -> float | None:
     """Microseconds, or None for an engine that is listed and built, and then does not run."""
     try:

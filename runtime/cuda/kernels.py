@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, TypeAlias
 
 from snplan.codegen.kernels import LIBRARY, kernel_for
 from snplan.codegen.launch import Addresses, Launch, values
@@ -11,19 +12,23 @@ from snplan.codegen.operand import Operand, Order
 from snplan.ir import Role, Spec
 from snplan.plan.index import PlanIndex
 from snplan.plan.model import PlanOp
+from snplan.plan.pieces import in_pieces, pieces_of
 from snplan.runtime.cuda.calls import DeviceCall, planned_workspaces, role_addresses
 from snplan.runtime.cuda.convolution import Convolution, convolution
 from snplan.runtime.cuda.cublaslt import BIAS_TYPES, CublasLt
 from snplan.runtime.cuda.cudnn import Cudnn, EngineRef, Mode
-from snplan.runtime.cuda.engines import choose_engine
+from snplan.runtime.cuda.engines import choose_engine, engine_like
 from snplan.runtime.cuda.gpu import Gpu, Issue, Stream
 from snplan.runtime.cuda.modules import load_kernels
 from snplan.runtime.cuda.multiply import is_empty_sum, multiplications
+from snplan.runtime.cuda.pieces import piece_calls, summed_ops
 from snplan.runtime.cuda.timing import time_us
 from snplan.runtime.layout import CONVOLUTIONS, Orders, op_operands, spec_of
 
 # Scratch that matrix products may use beside the arena; part of the reserve, as the handles of the libraries are.
 PRODUCT_SCRATCH = 32 << 20
+# The engine of each piece of a convolution, in order; one where the batch is not cut.
+Engines: TypeAlias = tuple[EngineRef, ...]
 
 
 class Kernels(Protocol):
@@ -54,33 +59,38 @@ class Kernels(Protocol):
 
 
 class DeviceKernels:
-    """Ops on a real device, all on one stream."""
+    """Ops on a real device, all on one stream.
 
-    def __init__(self, gpu: Gpu, stream: Stream, mode: Mode) -> None:
-        self._gpu, self._stream, self._mode = gpu, stream, mode
+    Convolutions have an engine for each piece of the batch that they run in. With `cut` every filter gradient may be run
+    in pieces, else those that the plan runs so.
+    """
+
+    def __init__(self, gpu: Gpu, stream: Stream, mode: Mode, *, cut: bool = False) -> None:
+        self._gpu, self._stream, self._mode, self._cut = gpu, stream, mode, cut
         self._launches: dict[str, tuple[Launch, ...]] = {}
         self._reorders: dict[str, tuple[Launch, ...]] = {}
         self._calls: Mapping[int, DeviceCall] = {}
         self._module: Any = None
         self._cudnn: Cudnn | None = None
         self._cublaslt: CublasLt | None = None
-        self._chosen: dict[str, EngineRef] = {}
-        self._settled: dict[tuple[Convolution, int | None, int], EngineRef] = {}
+        self._chosen: dict[str, Engines] = {}
+        self._settled: dict[tuple[Convolution, int | None, int], Engines] = {}
         self._scratch = self._control = 0
 
     @property
     def engines(self) -> Mapping[str, int]:
         """Ids of the engines that run, by op."""
-        return {name: engine.id for name, engine in self._chosen.items()}
+        return {name: in_pieces(engines[0].id, len(engines)) for name, engines in self._chosen.items()}
 
     @property
     def unsteady(self) -> Sequence[str]:
         """Ops whose engines may give other bits in another run."""
-        return [name for name, engine in self._chosen.items() if not engine.deterministic]
+        return [name for name, engines in self._chosen.items() if not all(each.deterministic for each in engines)]
 
     def prepare(self, index: PlanIndex, orders: Orders) -> int:
         """Launches of all generated kernels, also those that help library ops; the scratch that any op needs."""
-        self._launches = {op.name: op_launches(op, index, orders) for op in index.ops.values()}
+        summed = frozenset(index.ops) if self._cut else summed_ops(index)
+        self._launches = {op.name: op_launches(op, index, orders, summed) for op in index.ops.values()}
         self._reorders = dict(_reorders(index, orders))
         partial = max((launch.workspace for found in self._launches.values() for launch in found), default=0)
         return max(partial, PRODUCT_SCRATCH if any(op.kind == "matmul" for op in index.ops.values()) else 0)
@@ -123,10 +133,14 @@ class DeviceKernels:
             return self._product(call)
         return self._generated(call, call.at_inputs, call.at_outputs)
 
-    def convolution(self, call: DeviceCall, engine: EngineRef) -> list[Issue]:
-        """The calls of a convolution with an engine that is built."""
-        issues = [engine.graph.issue(engine.place, role_addresses(call), call.workspace)]
-        if engine.separate_bias:
+    def convolution(self, call: DeviceCall, engines: Engines) -> list[Issue]:
+        """The calls of a convolution in as many pieces as there are engines, which are built."""
+        issues: list[Issue] = []
+        for part, engine in zip(piece_calls(call, len(engines)), engines, strict=True):
+            issues.append(engine.graph.issue(engine.place, role_addresses(part), part.workspace))
+            if call.op.kind == "conv_filter" and len(issues) > 1:
+                issues += self._generated(call, (call.at_outputs[0], part.at_outputs[0]), call.at_outputs)
+        if engines[0].separate_bias:
             issues += self._generated(call, (call.at_outputs[0], call.at_inputs[2]), call.at_outputs)
         return issues
 
@@ -153,19 +167,33 @@ class DeviceKernels:
             for launch in self._launches[call.op.name]
         ]
 
-    def _choose(self, call: DeviceCall, planned: int | None, limit: int) -> EngineRef:
+    def _choose(self, call: DeviceCall, planned: int | None, limit: int) -> Engines:
         """One choice for all ops that are alike: repeated blocks compute alike, and are timed once."""
-        problem = convolution(call.op.kind, call.inputs, call.outputs, call.op.attrs)
+        key = problem_of(call), planned, limit
+        if key not in self._settled:
+            named, pieces = (None, 1) if planned is None else pieces_of(planned)
+            calls = piece_calls(replace(call, workspace_bytes=limit), pieces)
+            first = self._choose_for(calls[0], named)
+            self._settled[key] = self.engines_like(first, calls)
+        return self._settled[key]
 
+    def _choose_for(self, call: DeviceCall, planned: int | None) -> EngineRef:
         def timer(candidate: EngineRef) -> float:
-            issues = self.convolution(call, candidate)
+            issues = self.convolution(call, (candidate,))
             return time_us(self._gpu, self._stream, lambda: _all(issues), repeats=1)
 
-        key = problem, planned, limit
-        if key not in self._settled:
-            chosen_by = None if self._mode.deterministic else timer
-            self._settled[key] = choose_engine(self.library(), problem, planned, limit, chosen_by)
-        return self._settled[key]
+        chosen_by = None if self._mode.deterministic else timer
+        return choose_engine(self.library(), problem_of(call), planned, call.workspace_bytes, chosen_by)
+
+    def engines_like(self, first: EngineRef, calls: Sequence[DeviceCall]) -> Engines:
+        """The engine of each piece, `first` being the first's: the same for all, or one like it for a smaller last one.
+
+        Raises RunError (SNP-R055) where the last piece has none.
+        """
+        if calls[-1].inputs == calls[0].inputs:
+            return (first,) * len(calls)
+        last = engine_like(self.library(), problem_of(calls[-1]), first, calls[-1].workspace_bytes)
+        return (*(first,) * (len(calls) - 1), last)
 
     def _product(self, call: DeviceCall) -> list[Issue]:
         """The bias first where the library cannot add it, then the products."""
@@ -197,16 +225,26 @@ class DeviceKernels:
         return self._cublaslt
 
 
+def problem_of(call: DeviceCall) -> Convolution:
+    """What a call of a convolution computes."""
+    return convolution(call.op.kind, call.inputs, call.outputs, call.op.attrs)
+
+
 def _all(issues: Sequence[Issue]) -> None:
     for issue in issues:
         issue()
 
 
-def op_launches(op: PlanOp, index: PlanIndex, orders: Orders) -> tuple[Launch, ...]:
-    """The launches of an op; of a library op those that help it. Raises RunError (SNP-R040) where no kernel does it."""
+def op_launches(op: PlanOp, index: PlanIndex, orders: Orders, summed: Collection[str]) -> tuple[Launch, ...]:
+    """The launches of an op; of a library op those that help it. `summed` are filter gradients that run in pieces.
+
+    Raises RunError (SNP-R040) where no kernel does it.
+    """
     names = [*op.inputs, *op.outputs]
     if op.kind in LIBRARY:
         inputs, outputs = op_operands(op, index, orders)
+        if op.kind == "conv_filter" and op.name in summed:
+            return _sum_launches(op, outputs[0])
         if len(inputs) < 3:
             return ()
         return _bias_launches(op, outputs[0]) if op.kind == "conv" else _bias_first(op, inputs, outputs[0])
@@ -234,6 +272,13 @@ def _bias_launches(op: PlanOp, y: Operand) -> tuple[Launch, ...]:
     whole = Spec(y.dtype, y.shape)
     helper = _helper("add", op, ["y", "bias"], {"in_shapes": views})
     return kernel_for(helper, [whole, Spec(y.dtype, (channels,))], [whole], [order, "plain", order])
+
+
+def _sum_launches(op: PlanOp, w: Operand) -> tuple[Launch, ...]:
+    """Launches that add a partial filter to the result in place: inputs are the result and the partial filter."""
+    order: Order = "channels_last" if w.channels_last else "plain"
+    whole = Spec(w.dtype, w.shape)
+    return kernel_for(_helper("add", op, ["w", "partial"], {}), [whole, whole], [whole], [order] * 3)
 
 
 def _bias_first(op: PlanOp, inputs: Sequence[Operand], y: Operand) -> tuple[Launch, ...]:

@@ -7,6 +7,7 @@ counted.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import cast
@@ -17,18 +18,21 @@ from snplan.cost.device import Precision
 from snplan.cost.profile import FORMAT, Engine, MeasuredOp, Profile, signature
 from snplan.errors import RunError
 from snplan.ir import Spec
+from snplan.ops.base import ShapeError
+from snplan.ops.pieces import check_pieces
 from snplan.plan.index import PlanIndex, index_plan
 from snplan.plan.model import PlanOp, StepPlan
+from snplan.plan.pieces import PIECES, in_pieces
 from snplan.runtime.cuda.calls import DeviceCall
-from snplan.runtime.cuda.convolution import convolution
-from snplan.runtime.cuda.cudnn import EngineRef, Mode
+from snplan.runtime.cuda.cudnn import Mode
 from snplan.runtime.cuda.driver import DriverGpu
 from snplan.runtime.cuda.gpu import Gpu, Issue
 from snplan.runtime.cuda.issue import Streams, make_streams
-from snplan.runtime.cuda.kernels import DeviceKernels
+from snplan.runtime.cuda.kernels import DeviceKernels, Engines, problem_of
 from snplan.runtime.cuda.links import graph_time_us, measure_links
 from snplan.runtime.cuda.memory import Memory
 from snplan.runtime.cuda.packages import library_versions, versions
+from snplan.runtime.cuda.pieces import piece_calls
 from snplan.runtime.cuda.pool import Pool, bytes_of
 from snplan.runtime.cuda.timing import time_us
 from snplan.runtime.layout import CONVOLUTIONS, Orders, assign_orders, op_operands, spec_of, views_of
@@ -40,6 +44,8 @@ Progress = Callable[[str, float], None]
 _WORK_US, _MOST = 400.0, 20
 # An engine so much slower than one that needs no more workspace is of no use, and not measured closely.
 _SLOWER = 1.5
+# Engines measured of a convolution for each number of pieces.
+_CUT_ENGINES = 4
 # Workspace that a trial may have beside the largest op, where the budget allows: more buys next to nothing.
 _WORKSPACE = 1 << 30
 # The reserve of plans made with the profile is what was in use, and this much for what other models load besides.
@@ -71,13 +77,14 @@ def profile_plan(
     *,
     budget_bytes: int | None = None,
     engines: int | None = None,
+    pieces: int = 1,
     progress: Progress,
     gpu: Gpu | None = None,
 ) -> Profiled:
     """Measured costs of everything in `plan` on this machine's GPU.
 
     Of each convolution's engines the first `engines` that the library lists and that run here are measured (default:
-    all of them).
+    all of them). In 2, 4 and 8 pieces of the batch, and at most `pieces`, four of each are measured.
     All memory taken stays under `budget_bytes` (default: what is free). Raises RunError: SNP-R050, SNP-R051
     without a device, SNP-R052 where the device cannot give what the largest op needs.
     """
@@ -86,9 +93,9 @@ def profile_plan(
     with gpu.current():
         streams = make_streams(gpu)
         index = index_plan(plan)
-        kernels = DeviceKernels(gpu, streams.compute, _mode(plan))
+        kernels = DeviceKernels(gpu, streams.compute, _mode(plan), cut=pieces > 1)
         try:
-            profiler = Profiler(gpu, streams, memory, kernels, index, budget_bytes, engines)
+            profiler = Profiler(gpu, streams, memory, kernels, index, budget_bytes, engines, pieces)
             ops = list(profiler.measure(progress))
             free, total = gpu.memory()
             reserve = round_up(total - free - profiler.pool_bytes + _HEADROOM, 1 << 20)
@@ -116,8 +123,9 @@ class Profiler:
         index: PlanIndex,
         budget: int | None,
         limit: int | None,
+        pieces: int,
     ) -> None:
-        self._gpu, self._streams, self._kernels, self._limit = gpu, streams, kernels, limit
+        self._gpu, self._streams, self._kernels, self._limit, self._pieces = gpu, streams, kernels, limit, pieces
         self.tried = self.failed = 0
         orders = assign_orders(index)
         scratch = round_up(kernels.prepare(index, orders))
@@ -159,8 +167,7 @@ class Profiler:
         return [Engine(workspace_bytes=0, us=us, id=0)]
 
     def _convolution(self, call: DeviceCall) -> list[Engine]:
-        problem = convolution(call.op.kind, call.inputs, call.outputs, call.op.attrs)
-        offered = self._kernels.library().engines(problem)
+        offered = self._kernels.library().engines(problem_of(call))
         found: dict[int, Engine] = {}
         for separate in (False, True):
             running = 0
@@ -168,28 +175,55 @@ class Profiler:
                 if running == self._limit:
                     break
                 self.tried += 1
-                engine = self._try(call, candidate, list(found.values()))
+                engine = self._try(call, (candidate,), list(found.values()))
                 if engine is None:
                     self.failed += 1
                 else:
                     running += 1
                     found.setdefault(engine.id, engine)
+        for pieces in (count for count in PIECES if count <= self._pieces and _is_cut(call, count)):
+            # A piece that the library has no engine for is no reason to lose what was measured.
+            with contextlib.suppress(RunError):
+                for engine in self._cut(call, pieces, list(found.values())):
+                    found[engine.id] = engine
         return list(found.values())
 
-    def _try(self, call: DeviceCall, candidate: EngineRef, found: list[Engine]) -> Engine | None:
-        """One engine after a real run; None where it cannot run here."""
-        size = candidate.build()
-        if size is None or size > call.workspace_bytes:
+    def _cut(self, call: DeviceCall, pieces: int, found: list[Engine]) -> Iterator[Engine]:
+        """The first engines that the library lists for a piece, and that need a workspace."""
+        calls = piece_calls(call, pieces)
+        running = 0
+        for candidate in self._kernels.library().engines(problem_of(calls[0])):
+            if running == _CUT_ENGINES:
+                break
+            if not candidate.build():
+                continue
+            running += 1
+            self.tried += 1
+            engine = self._try(call, self._kernels.engines_like(candidate, calls), found)
+            if engine is None:
+                self.failed += 1
+            else:
+                yield engine
+
+    def _try(self, call: DeviceCall, engines: Engines, found: list[Engine]) -> Engine | None:
+        """An engine for each piece after a real run; None where they cannot run here."""
+        sizes = [engine.build() for engine in engines]
+        need = max((size for size in sizes if size is not None), default=0)
+        need += call.workspace_bytes - piece_calls(call, len(engines))[0].workspace_bytes
+        if None in sizes or need > call.workspace_bytes:
             return None
-        rivals = [engine.us for engine in found if engine.workspace_bytes <= size]
+        rivals = [engine.us for engine in found if engine.workspace_bytes <= need]
         try:
-            us = self._time(self._kernels.convolution(call, candidate), enough=_SLOWER * min(rivals, default=1 << 40))
+            us = self._time(self._kernels.convolution(call, engines), enough=_SLOWER * min(rivals, default=1 << 40))
         except RunError:
             raise
         except Exception:
             # Whatever the library says of a candidate that it has listed itself: it does not run here.
             return None
-        return Engine(workspace_bytes=size, us=us, id=candidate.id, deterministic=candidate.deterministic)
+        steady = all(engine.deterministic for engine in engines)
+        return Engine(
+            workspace_bytes=need, us=us, id=in_pieces(engines[0].id, len(engines)), deterministic=steady
+        )
 
     def _time(self, issues: list[Issue], enough: float = float("inf")) -> int:
         """Whole microseconds, at least 1; a rough measurement will do for what takes longer than `enough`."""
@@ -216,6 +250,15 @@ def distinct_ops(index: PlanIndex, orders: Orders) -> Iterator[_Distinct]:
         seen.add(key)
         inputs, outputs = op_operands(op, index, orders)
         yield _Distinct(signature=key, op=op, number=number, inputs=tuple(inputs), outputs=tuple(outputs))
+
+
+def _is_cut(call: DeviceCall, pieces: int) -> bool:
+    """Whether the op of a call can run in so many pieces of its batch."""
+    try:
+        check_pieces(call.op.kind, [Spec(x.dtype, x.shape) for x in call.inputs], call.op.attrs, pieces)
+    except ShapeError:
+        return False
+    return True
 
 
 def _read_specs(op: PlanOp, index: PlanIndex) -> list[Spec]:

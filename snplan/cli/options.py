@@ -85,6 +85,12 @@ Freeze = Annotated[
 Fuse = Annotated[
     bool, typer.Option("--fuse/--no-fuse", help="Elementwise chains, and what sums read, run as one op each.")
 ]
+ConvPieces = Annotated[
+    int,
+    typer.Option(
+        "--conv-pieces", metavar="N", help="Convolutions may run in 2, 4 or 8 pieces of the batch, and at most N."
+    ),
+]
 TrainBatchnorm = Annotated[
     bool, typer.Option("--train-batchnorm", help="BatchNorm of a graph in eval mode uses the batch's statistics.")
 ]

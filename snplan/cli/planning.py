@@ -51,6 +51,7 @@ def read_planning(
     train_batchnorm: options.TrainBatchnorm = False,
     fuse: options.Fuse = True,
     pool: options.Pools = None,
+    conv_pieces: options.ConvPieces = 1,
 ) -> Planning:
     """What the planning options say. Raises UsageError for values that are wrong or exclude each other."""
     if mode == "infer":
@@ -67,6 +68,7 @@ def read_planning(
         pinned = {"--host-mem": host_mem is not None, "--pinned-limit": pinned_limit is not None}
         arguments.refuse_together("--pool", pinned)
     arguments.at_least("--batch", batch, 1)
+    arguments.at_least("--conv-pieces", conv_pieces, 1)
     arguments.at_least("--time-limit", time_limit, 0.001)
     notes: list[str] = []
     limits = [("--host-mem", host_mem), ("--pinned-limit", pinned_limit)]
@@ -89,6 +91,7 @@ def read_planning(
         "train_batchnorm": train_batchnorm,
         "fuse": fuse,
         "pools": tuple(pool or ()),
+        "conv_pieces": conv_pieces,
     }
     return Planning(fields=fields, notes=notes)
 

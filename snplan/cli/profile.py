@@ -39,6 +39,7 @@ def profile(
     target: Output = None,
     gpu_mem: Budget = None,
     engines: Engines = None,
+    conv_pieces: options.ConvPieces = 1,
     batch: options.Batch = None,
     dim: options.Dim = None,
     precision: options.Precision = "fp32",
@@ -51,6 +52,7 @@ def profile(
     """Measure a model's ops with every engine, copies and launches on this machine's GPU."""
     arguments.at_least("--batch", batch, 1)
     arguments.at_least("--engines", engines, 1)
+    arguments.at_least("--conv-pieces", conv_pieces, 1)
     notes: list[str] = []
     budget = arguments.size("--gpu-mem", gpu_mem, notes)
     given = {
@@ -66,7 +68,7 @@ def profile(
     with Progress(quiet=quiet) as progress:
         progress("reading the model", None)
         plan = _plan_of(source, given)
-        report = _measured(plan, budget, engines, written, progress)
+        report = _measured(plan, budget, engines, conv_pieces, written, progress)
     if json:
         output.write_object({"status": "done", "code": None, "message": None, "warnings": notes, **report})
     elif not quiet:
@@ -91,12 +93,12 @@ def _plan_of(source: Path, given: dict[str, Any]) -> StepPlan:
 
 
 def _measured(
-    plan: StepPlan, budget: int | None, engines: int | None, target: Path, progress: Progress
+    plan: StepPlan, budget: int | None, engines: int | None, pieces: int, target: Path, progress: Progress
 ) -> dict[str, Any]:
     from snplan.cost.profile import save_profile
     from snplan.runtime.cuda.profile import profile_plan
 
-    done = profile_plan(plan, budget_bytes=budget, engines=engines, progress=progress)
+    done = profile_plan(plan, budget_bytes=budget, engines=engines, pieces=pieces, progress=progress)
     save_profile(done.profile, target)
     return {
         "profile": str(target),

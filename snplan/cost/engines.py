@@ -18,11 +18,18 @@ On vector units (float32 without TF32, and devices without tensor cores), as cuD
   bytes, the filter 36/9.
 - Engine 4, FFT: stride-1 filters of 5 or more; 0.45 times; half spectra of input and result on a padded grid take twice
   their bytes, those of the filter as much as one image for each pair of channels.
+
+An engine may also run in pieces of the batch (`snplan.ops.pieces`), with the workspace of one of them. Each piece takes
+what the engine takes for its images, which counts the filter, fewer tiles, shorter sums and a launch once a piece, and
+together never less than the whole. Each further piece launches three kernels more (engines 3 and 4 have four), and what
+does not shrink with the batch, as the transform of a filter, is made again: written and read. Filter gradients keep one
+partial filter beside the workspace, and add each to the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import ceil, prod
 
 from snplan.cost.device import Device, Precision
@@ -30,13 +37,18 @@ from snplan.cost.gemm import Product, is_tensor_core, product_of, reached_flops
 from snplan.cost.profile import Engine, pareto, signature
 from snplan.ir import Attrs, Op, Spec
 from snplan.ops import KINDS
-from snplan.ops.base import Specs
+from snplan.ops.base import ShapeError, Specs
+from snplan.ops.pieces import check_pieces, piece_of, piece_sizes
+from snplan.plan.pieces import PIECES, in_pieces
+from snplan.units import round_up
 
 __all__ = ["Engine", "engines", "launch_us", "memory_us"]
 
 _FILTER_GRADIENT_SPEED = 0.5
 _DATA_WORKSPACE = 2 << 20
 _FORWARD_WORKSPACE = 512
+# Kernels of an engine with transforms, less the one whose launch every op is charged with.
+_MORE_KERNELS = 3
 # (kind, filter is spatial, operands of 4 bytes or more) -> time without workspace / fastest time, as measured.
 _NO_WORKSPACE = {
     ("conv", True, True): 4.6,
@@ -55,34 +67,73 @@ _NO_WORKSPACE = {
 
 
 def engines(
-    op: Op, specs: Specs, device: Device, precision: Precision, *, deterministic: bool = False
+    op: Op, specs: Specs, device: Device, precision: Precision, *, deterministic: bool = False, pieces: int = 1
 ) -> tuple[Engine, ...]:
     """Engines of a matmul or convolution: by workspace from 0 bytes up, each faster than all before it.
 
     `specs` are the inputs as the op reads them. Measured engines come first where the device's profile has them; they
     may lack one without workspace when the library has none. With `deterministic` only those that give the same bits in
-    every run.
+    every run. Convolutions may be cut into 2, 4 or 8 pieces of the batch, and into at most `pieces`.
     """
     if device.profile is not None:
-        measured = device.profile.find(signature(op.kind, specs, op.attrs, precision), deterministic=deterministic)
+        key = signature(op.kind, specs, op.attrs, precision)
+        measured = device.profile.find(key, deterministic=deterministic, pieces=pieces)
         if measured is not None:
             return measured
+    whole = _modelled(op, specs, device, precision)
+    if op.kind == "matmul":
+        return pareto(whole)
+    cut = (_cut(op, specs, device, precision, whole, count) for count in PIECES if count <= pieces)
+    return pareto([*whole, *(engine for found in cut for engine in found)])
+
+
+def _modelled(op: Op, specs: Specs, device: Device, precision: Precision) -> list[Engine]:
+    """Engines of the whole op by the model."""
     outputs = KINDS[op.kind].infer(specs, op.attrs)
     product = product_of(op.kind, specs, outputs[0], op.attrs)
     compute = _compute_us(op, specs, outputs, product, device, precision)
     memory = memory_us(KINDS[op.kind].traffic(specs, outputs, op.attrs), device)
     if op.kind == "matmul":
-        return (Engine(id=0, workspace_bytes=0, us=launch_us(max(compute, memory), device)),)
+        return [Engine(id=0, workspace_bytes=0, us=launch_us(max(compute, memory), device))]
     tensor = is_tensor_core(specs[0].dtype, device, precision)
     options = (
         _tensor(op, specs, outputs[0], product, device) if tensor else _vector(op, specs, outputs[0], product, device)
     )
-    return pareto(
-        [
-            Engine(id=number, workspace_bytes=workspace, us=launch_us(max(compute * factor, memory), device))
-            for number, workspace, factor in options
-        ]
-    )
+    return [
+        Engine(id=number, workspace_bytes=workspace, us=launch_us(max(compute * factor, memory), device))
+        for number, workspace, factor in options
+    ]
+
+
+def _cut(
+    op: Op, specs: Specs, device: Device, precision: Precision, whole: Sequence[Engine], pieces: int
+) -> Iterator[Engine]:
+    """Engines that run `pieces` pieces of the batch: those that have a workspace; none where it cannot be cut."""
+    try:
+        check_pieces(op.kind, specs, op.attrs, pieces)
+    except ShapeError:
+        return
+    sizes = piece_sizes(specs[0].shape[0], pieces)
+    parts = {size: _part(op, specs, device, precision, size) for size in dict.fromkeys(sizes)}
+    more_us, more_bytes = (pieces - 1) * _MORE_KERNELS * device.graph_launch_us, 0
+    if op.kind == "conv_filter":
+        filter_bytes = KINDS[op.kind].infer(specs, op.attrs)[0].bytes
+        more_us += (pieces - 1) * launch_us(memory_us(3 * filter_bytes, device), device)
+        more_bytes = round_up(filter_bytes)
+    for engine in whole:
+        if not engine.workspace_bytes:
+            continue
+        run = [parts[size][engine.id] for size in sizes]
+        again = max(0, sum(part.workspace_bytes for part in run) - engine.workspace_bytes)
+        us = max(sum(part.us for part in run), engine.us) + ceil(memory_us(2 * again, device)) + more_us
+        workspace = more_bytes + max(part.workspace_bytes for part in run)
+        yield Engine(id=in_pieces(engine.id, pieces), workspace_bytes=workspace, us=us)
+
+
+def _part(op: Op, specs: Specs, device: Device, precision: Precision, images: int) -> dict[int, Engine]:
+    """Engines of a piece by id."""
+    cut, attrs = piece_of(op.kind, specs, op.attrs, images)
+    return {engine.id: engine for engine in _modelled(replace(op, attrs=attrs), cut, device, precision)}
 
 
 def memory_us(traffic: int, device: Device) -> float:

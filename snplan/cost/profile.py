@@ -16,6 +16,7 @@ import msgspec
 from snplan.cost.device import Device, Precision, device_from
 from snplan.errors import UsageError
 from snplan.ir import Attr, Attrs, Spec
+from snplan.plan.pieces import PIECES, pieces_of
 
 FORMAT = 1
 
@@ -24,7 +25,8 @@ FORMAT = 1
 class Engine:
     """A way to run an op: scratch bytes, and microseconds; an `algorithm` action names its `id`.
 
-    One that is not `deterministic` may give other bits in another run.
+    One that is not `deterministic` may give other bits in another run. The id of one that runs in pieces of the batch
+    has their number in it (`snplan.plan.pieces`); its workspace and time are those of all of them.
     """
 
     workspace_bytes: int
@@ -52,19 +54,29 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     ops: list[MeasuredOp]
 
     @cached_property
-    def engines(self) -> dict[str, tuple[Engine, ...]]:
-        """Signature -> engines worth having: by workspace, each faster than all before it."""
-        return {op.signature: pareto(op.engines) for op in self.ops}
+    def measured(self) -> dict[str, list[Engine]]:
+        """Signature -> all engines measured."""
+        return {op.signature: op.engines for op in self.ops}
 
     @cached_property
-    def deterministic(self) -> dict[str, tuple[Engine, ...]]:
-        """The same of deterministic engines; signatures that have none are left out."""
-        found = {op.signature: pareto([e for e in op.engines if e.deterministic]) for op in self.ops}
-        return {key: engines for key, engines in found.items() if engines}
+    def _found(self) -> dict[tuple[str, bool, int], tuple[Engine, ...]]:
+        """Answers of `find` so far; without engines where there are none."""
+        return {}
 
-    def find(self, signature: str, *, deterministic: bool = False) -> tuple[Engine, ...] | None:
-        """Engines of the op with this signature, by workspace; None where it was not measured, or has none of these."""
-        return (self.deterministic if deterministic else self.engines).get(signature)
+    def find(self, signature: str, *, deterministic: bool = False, pieces: int = 1) -> tuple[Engine, ...] | None:
+        """Engines worth having of the op with this signature: by workspace, each faster than all before it.
+
+        With `deterministic` only those that are; in at most `pieces` pieces of the batch. None where it was not
+        measured, or has none of these.
+        """
+        key = signature, deterministic, pieces
+        if key not in self._found:
+            self._found[key] = _wanted(self.measured.get(signature, ()), deterministic=deterministic, pieces=pieces)
+        return self._found[key] or None
+
+
+def _wanted(engines: Sequence[Engine], *, deterministic: bool, pieces: int) -> tuple[Engine, ...]:
+    return pareto([e for e in engines if pieces_of(e.id)[1] <= pieces and (e.deterministic or not deterministic)])
 
 
 def pareto(engines: Sequence[Engine]) -> tuple[Engine, ...]:
@@ -128,8 +140,9 @@ def merged(profiles: Sequence[Profile]) -> Profile:
 
 
 def _worthwhile(engines: Sequence[Engine]) -> list[Engine]:
-    """Engines that some plan would take, with or without those that are not deterministic."""
-    return sorted({*pareto(engines), *pareto([engine for engine in engines if engine.deterministic])})
+    """Engines that some plan would take, with or without those that are not deterministic, or in pieces."""
+    kinds = [(deterministic, pieces) for deterministic in (False, True) for pieces in (1, *PIECES)]
+    return sorted({e for d, pieces in kinds for e in _wanted(engines, deterministic=d, pieces=pieces)})
 
 
 def profiled_device(profile: Profile) -> Device:

@@ -33,22 +33,24 @@ _TWO_KERNELS = frozenset({"batch_norm_train", "batch_norm_grad", "batch_norm_eva
 """Kinds that are launched twice: sums, then what is made of them. Fusion makes two ops of each."""
 
 
-def op_costs(graph: Graph, device: Device, precision: Precision) -> np.ndarray:
-    """Microseconds of each op of `graph.ops` (int64, at least 1), with its fastest engine."""
+def op_costs(graph: Graph, device: Device, precision: Precision, *, pieces: int = 1) -> np.ndarray:
+    """Microseconds of each op of `graph.ops` (int64, at least 1): its fastest engine in at most `pieces` pieces."""
     tensors = graph.tensors
 
     def cost(index: int) -> int:
         op = graph.ops[index]
         outputs = [tensors[name].spec for name in op.outputs]
-        return op_cost(op, tuple(input_specs(op, tensors)), outputs, device, precision)
+        return op_cost(op, tuple(input_specs(op, tensors)), outputs, device, precision, pieces=pieces)
 
     return np.array(by_class(graph.classes, cost), dtype=np.int64)
 
 
-def op_cost(op: Op, inputs: Sequence[Spec], outputs: Sequence[Spec], device: Device, precision: Precision) -> int:
-    """Microseconds of `op` with its fastest engine; `inputs` as the op reads them."""
+def op_cost(
+    op: Op, inputs: Sequence[Spec], outputs: Sequence[Spec], device: Device, precision: Precision, *, pieces: int = 1
+) -> int:
+    """Microseconds of `op` with its fastest engine in at most `pieces` pieces; `inputs` as the op reads them."""
     if op.kind in MATRIX_KINDS:
-        return engines(op, inputs, device, precision)[-1].us
+        return engines(op, inputs, device, precision, pieces=pieces)[-1].us
     if device.profile is not None:
         measured = device.profile.find(signature(op.kind, inputs, op.attrs, precision))
         if measured is not None:

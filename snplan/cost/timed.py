@@ -62,14 +62,15 @@ def graph_of(plan: StepPlan) -> Graph:
 
 def op_times(plan: StepPlan, device: Device) -> OpTime:
     """Microseconds of an op's execution with an engine (None: it has no choice)."""
-    graph, precision = graph_of(plan), _precision(plan.options)
+    graph, precision, pieces = graph_of(plan), _precision(plan.options), _pieces(plan.options)
     names = [op.name for op in graph.ops]
-    fastest: dict[str, int] = dict(zip(names, op_costs(graph, device, precision).tolist(), strict=True))
+    costs = op_costs(graph, device, precision, pieces=pieces).tolist()
+    fastest: dict[str, int] = dict(zip(names, costs, strict=True))
     chosen = {action.op for action in plan.actions if isinstance(action, Algorithm)}
     times: dict[tuple[str, int], int] = {}
     for op in graph.ops:
         if op.name in chosen:
-            found = engines(op, tuple(input_specs(op, graph.tensors)), device, precision)
+            found = engines(op, tuple(input_specs(op, graph.tensors)), device, precision, pieces=pieces)
             times.update({(op.name, engine.id): engine.us for engine in found})
 
     def time(op: str, engine: int | None) -> int:
@@ -81,3 +82,8 @@ def op_times(plan: StepPlan, device: Device) -> OpTime:
 def _precision(options: Mapping[str, object]) -> Precision:
     given = options.get("precision")
     return next((known for known in PRECISIONS if known == given), "fp32")
+
+
+def _pieces(options: Mapping[str, object]) -> int:
+    given = options.get("conv_pieces")
+    return given if isinstance(given, int) else 1

@@ -13,9 +13,11 @@ from snplan.ir.signature import signature
 from snplan.ops.base import KINDS, ShapeError, Specs
 from snplan.ops.forms import check_attributes
 from snplan.ops.fused import parts_of
+from snplan.ops.pieces import check_pieces
 from snplan.ops.shapes import show_all
-from snplan.ops.table import infer
-from snplan.plan.model import PlanOp, StepPlan
+from snplan.ops.table import infer, viewed
+from snplan.plan.model import Algorithm, PlanOp, StepPlan
+from snplan.plan.pieces import pieces_of
 from snplan.plan.verifier.findings import Finding
 
 _VIEWS = "in_shapes"
@@ -36,6 +38,34 @@ def op_findings(plan: StepPlan) -> Iterator[Finding]:
             sound.add(key)
         else:
             yield Finding(rule="K", where=f"op {op.name}", message=reason)
+    yield from _piece_findings(plan, specs)
+
+
+def _piece_findings(plan: StepPlan, specs: Mapping[str, Spec]) -> Iterator[Finding]:
+    """What is wrong with the algorithms that run an op in pieces of its batch."""
+    ops = {op.name: op for op in plan.ops}
+    sizes = {extent.id: extent.bytes for extent in plan.buffers}
+    for number, action in enumerate(plan.actions):
+        if not isinstance(action, Algorithm) or pieces_of(action.engine)[1] == 1:
+            continue
+        op, workspace = ops[action.op], 0 if action.workspace is None else sizes[action.workspace]
+        reason = _why_not_cut(op, specs, pieces_of(action.engine)[1], workspace)
+        if reason is not None:
+            yield Finding(rule="K", where=f"action {number}", message=f"{op.name}: {reason}")
+
+
+def _why_not_cut(op: PlanOp, specs: Mapping[str, Spec], pieces: int, workspace: int) -> str | None:
+    """Why `op` cannot run in so many pieces and bytes of workspace; None where it can, or is wrong itself."""
+    if why_wrong(op, specs) is not None:
+        return None
+    try:
+        check_pieces(op.kind, viewed([specs[name] for name in op.inputs], op.attrs), op.attrs, pieces)
+    except ShapeError as error:
+        return str(error)
+    partial = specs[op.outputs[0]].bytes if op.kind == "conv_filter" else 0
+    if workspace < partial:
+        return f"{pieces} pieces need {partial} bytes for a partial filter, the workspace has {workspace}"
+    return None
 
 
 def why_wrong(op: PlanOp, specs: Mapping[str, Spec]) -> str | None:

@@ -28,6 +28,7 @@ from snplan.plan.model import (
     Run,
     StepPlan,
 )
+from snplan.plan.pieces import in_pieces
 from snplan.plan.text_writer import BARE, HEADER
 
 Row = TypeVar("Row")
@@ -300,6 +301,8 @@ def _algorithm(line: Line) -> Algorithm:
     op = line.name()
     line.need("engine")
     engine = line.integer()
+    if line.word("pieces"):
+        engine = in_pieces(engine, line.integer())
     return Algorithm(op=op, engine=engine, workspace=line.integer("b") if line.word("workspace") else None)
 
 

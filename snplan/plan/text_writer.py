@@ -24,6 +24,7 @@ from snplan.plan.model import (
     Run,
     StepPlan,
 )
+from snplan.plan.pieces import in_pieces, pieces_of
 
 BARE = re.compile(r'[^\s"(),@]+')
 """Names that need no quotes."""
@@ -125,7 +126,10 @@ def _order(action: Run | Recompute | Offload | Prefetch, stream: str) -> str:
 
 
 def _algorithm(action: Algorithm) -> str:
-    text = f"algorithm {name_text(action.op)} engine {action.engine}"
+    each, pieces = pieces_of(action.engine)
+    cut = pieces > 1 and in_pieces(each, pieces) == action.engine
+    number = f"{each} pieces {pieces}" if cut else f"{action.engine}"
+    text = f"algorithm {name_text(action.op)} engine {number}"
     return text if action.workspace is None else f"{text} workspace b{action.workspace}"
 
 

@@ -107,6 +107,7 @@ def test_defaults_are_the_compilers(planner: Planner, model: Path) -> None:
 def test_every_option_reaches_the_planner(planner: Planner, model: Path) -> None:
     words = "--gpu-mem 12GB --reserve 0 --host-mem 64G --batch 4 --dim S=7 --dim T=9 --loss output:y --optimizer adam"
     more = "--precision tf32 --device k40c --deterministic --freeze stem* --freeze fc --train-batchnorm -o out.zst"
+    more += " --conv-pieces 4"
     assert main(["compile", "small.onnx", *words.split(), *more.split()]) == 0
     assert planner.options == [
         CompileOptions(
@@ -122,6 +123,7 @@ def test_every_option_reaches_the_planner(planner: Planner, model: Path) -> None
             deterministic=True,
             freeze=("stem*", "fc"),
             train_batchnorm=True,
+            conv_pieces=4,
         )
     ]
     assert read_plan("out.zst") == small_plan()

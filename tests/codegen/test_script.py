@@ -10,14 +10,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from cuda_fake import FakeGpu, FakeOperationGraph
 from cuda_zoo import planned
 
 from snplan.codegen.script import replay_script
+from snplan.ops.check import op_findings
 from snplan.plan.index import index_plan
-from snplan.plan.model import Offload, Prefetch, Recompute, Run, StepPlan
+from snplan.plan.model import Algorithm, Offload, Prefetch, Recompute, Run, StepPlan
+from snplan.plan.pieces import in_pieces, pieces_of
 from snplan.runtime.cuda import kernels as kernels_module
 from snplan.runtime.cuda.calls import device_calls
 from snplan.runtime.cuda.convolution import Convolution, engine_id
@@ -173,6 +176,44 @@ def test_calls_are_those_of_the_backend(name: str, tmp_path: Path, monkeypatch: 
     waits = [(number, other) for number, others in edges.waits.items() for other in others]
     assert [key for kind, _, key in g.events if kind == "wait"] == [other for _, other in waits]
     assert {key for kind, _, key in g.events if kind == "record"} == edges.records
+
+
+def in_two(plan: StepPlan) -> StepPlan:
+    """The plan with every convolution in two pieces that can be cut so and has the workspace."""
+    cut = [msgspec.structs.replace(a, engine=in_pieces(a.engine, 2)) for a in plan.actions if isinstance(a, Algorithm)]
+    by_op = {action.op: action for action in cut}
+    for finding in op_findings(msgspec.structs.replace(plan, actions=cut)):
+        del by_op[finding.message.split(": ")[0]]
+    rows = [by_op.get(a.op, a) if isinstance(a, Algorithm) else a for a in plan.actions]
+    return msgspec.structs.replace(plan, actions=rows)
+
+
+@pytest.mark.usefixtures("packages")
+@pytest.mark.parametrize("batch", [4, 3])
+def test_pieces_are_those_of_the_backend(batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of partial filters with the same addresses; a smaller last piece takes the engine of the others."""
+    plan = in_two(planned("vgg16", tmp_path, given={"batch": batch}, deterministic=True, device="p100")[0])
+    cut = [a for a in plan.actions if isinstance(a, Algorithm) and pieces_of(a.engine)[1] > 1]
+    kinds = {index_plan(plan).ops[action.op].kind for action in cut}
+    assert kinds >= {"conv", "conv_filter"}
+    script = loaded(plan)
+    g = Recorder()
+    script["step"](g)
+    assert g.launches == backend_launches(plan, monkeypatch)
+    runs = [index_plan(plan).ops[a.op].kind for a in plan.actions if isinstance(a, (Run, Recompute))]
+    assert len(g.convolutions) == sum(kind.startswith("conv") for kind in runs) + len(cut)
+    rows = script["CONVOLUTIONS"]
+    assert any("like" in row for row in rows) == (batch == 3)
+    for row in rows:
+        if "like" in row:
+            assert row["engine"] is None
+            assert row["image"][0][0] == 1
+            assert rows[row["like"]]["image"][0][0] == 2
+            assert rows[row["like"]]["workspace"] == row["workspace"]
+    for number, addresses in g.convolutions:
+        assert "workspace" not in addresses or addresses["workspace"] < ARENA + plan.arena_bytes
+        assert rows[number]["workspace"] >= 0
+    assert "in 2 pieces of the batch" in replay_script(plan)
 
 
 @pytest.mark.usefixtures("packages")

@@ -11,6 +11,7 @@ from runtime_support import normal
 
 from snplan.codegen.operand import operand
 from snplan.ir import DType, Spec
+from snplan.plan.pieces import in_pieces
 from snplan.runtime.cuda.convolution import convolution
 from snplan.runtime.cuda.cudnn import Cudnn, Mode
 from snplan.runtime.cuda.driver import DriverGpu
@@ -74,6 +75,70 @@ def test_convolution(name: str, workspace: int | None, precision: str) -> None:
     for kind, inputs, given in calls:
         (found,) = run_op(kind, inputs, given, workspace=workspace, precision=precision)
         assert distance(found, expected(kind, inputs, given)) <= bound, (kind, len(inputs))
+
+
+PIECES: list[tuple[str, int]] = [("3x3", 2), ("3x3", 4), ("3x3", 8), ("5x5", 4), ("1x1", 4), ("strided", 2)]
+CUT: dict[str, dict[str, Any]] = {
+    "3x3": {"x": (16, 32, 28, 28), "w": (64, 32, 3, 3), "pads": [1] * 4},
+    "5x5": {"x": (16, 16, 27, 28), "w": (32, 16, 5, 5), "pads": [2] * 4},
+    "1x1": {"x": (11, 64, 14, 14), "w": (32, 64, 1, 1), "pads": [0] * 4},
+    "strided": {"x": (7, 16, 32, 32), "w": (32, 16, 3, 3), "pads": [1] * 4, "strides": [2, 2]},
+}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
+@pytest.mark.parametrize(("name", "pieces"), PIECES)
+def test_pieces_of_the_batch(name: str, pieces: int, precision: str) -> None:
+    """In pieces as whole, and as in double precision: all three directions, a bias, batches that do not divide."""
+    case = CUT[name]
+    attrs = window(case)
+    x, w = normal(*case["x"]), normal(*case["w"], seed=1)
+    y = expected("conv", [x, w], attrs)
+    dy, bias = normal(*y.shape, seed=2), normal(y.shape[1], seed=3)
+    calls: list[tuple[str, list[Array], dict[str, Any]]] = [
+        ("conv", [x, w], attrs),
+        ("conv", [x, w, bias], attrs),
+        ("conv_transpose", [dy, w], {**attrs, "shape": list(x.shape)}),
+        ("conv_filter", [x, dy], {**attrs, "shape": list(w.shape)}),
+    ]
+    bound = 2e-3 if precision == "tf32" else 2e-6
+    for kind, inputs, given in calls:
+        (whole,) = run_op(kind, inputs, given, workspace=32 << 20, precision=precision)
+        engine = in_pieces(0, pieces)
+        runs = [
+            run_op(kind, inputs, given, workspace=32 << 20, engine=engine, precision=precision, deterministic=True)[0]
+            for _ in range(2)
+        ]
+        assert runs[0].tobytes() == runs[1].tobytes(), kind
+        assert distance(runs[0], expected(kind, inputs, given)) <= bound, kind
+        assert distance(runs[0], whole.astype(np.float64)) <= 2 * bound, kind
+
+
+def test_every_engine_in_pieces() -> None:
+    """Engines by name, each with the workspace that a piece of it needs and a partial filter."""
+    attrs: dict[str, Any] = {"strides": [1, 1], "pads": [1] * 4, "dilations": [1, 1], "group": 1}
+    x, w, dy = normal(8, 32, 28, 28), normal(64, 32, 3, 3, seed=1), normal(8, 64, 28, 28, seed=2)
+    calls: list[tuple[str, list[Array], dict[str, Any]]] = [
+        ("conv", [x, w], attrs),
+        ("conv_transpose", [dy, w], {**attrs, "shape": list(x.shape)}),
+        ("conv_filter", [x, dy], {**attrs, "shape": list(w.shape)}),
+    ]
+    for kind, inputs, given in calls:
+        right = expected(kind, inputs, given)
+        parts = [inputs[0][:2], inputs[1][:2] if kind == "conv_filter" else inputs[1]]
+        piece = {**given, "shape": [2, *given["shape"][1:]]} if kind == "conv_transpose" else given
+        offered = engines_of(kind, parts, expected(kind, parts, piece), piece)
+        assert offered
+        for number, name, workspace in offered:
+            (found,) = run_op(
+                kind,
+                inputs,
+                given,
+                workspace=w.nbytes + max(workspace, 1),
+                engine=in_pieces(number, 4),
+                precision="fp32",
+            )
+            assert distance(found, right) <= 1e-5, (kind, name)
 
 
 def engines_of(kind: str, inputs: list[Array], result: Array, attrs: dict[str, Any]) -> list[tuple[int, str, int]]:

@@ -19,6 +19,7 @@ from snplan.cost.profile import load_profile, save_profile
 from snplan.errors import RunError
 from snplan.plan.index import index_plan
 from snplan.plan.model import Algorithm, StepPlan
+from snplan.plan.pieces import in_pieces
 from snplan.runtime.cuda.convolution import Convolution, engine_id
 from snplan.runtime.cuda.cudnn import EngineRef
 from snplan.runtime.cuda.issue import make_streams
@@ -133,6 +134,28 @@ def test_bound_on_engines(plan: StepPlan, gpu: FakeGpu) -> None:
     found = {len(op.engines) for op in done.profile.ops if op.signature.startswith("conv")}
     assert found == {1}
     assert done.failed == 0
+
+
+def test_pieces(plan: StepPlan, gpu: FakeGpu) -> None:
+    """Where asked for, the engines of pieces that need a workspace; two images can be cut into two pieces at most."""
+    whole, cut = measured(plan, gpu), measured(plan, gpu, pieces=8)
+    assert [op.signature for op in cut.profile.ops] == [op.signature for op in whole.profile.ops]
+    in_two = in_pieces(engine_id("e0"), 2)
+    added = 0
+    for before, after in zip(whole.profile.ops, cut.profile.ops, strict=True):
+        more = {engine.id: engine for engine in after.engines if engine not in before.engines}
+        if not before.signature.startswith("conv"):
+            assert not more
+        elif more:
+            assert set(more) == {in_two}
+            assert more[in_two].deterministic
+            partial = more[in_two].workspace_bytes - (1 << 16)
+            assert (partial > 0) == before.signature.startswith("conv_filter")
+            assert partial % 512 == 0
+            added += 1
+    assert added > 0
+    assert cut.tried == whole.tried + added
+    assert cut.failed == whole.failed
 
 
 def test_budget_holds(plan: StepPlan, gpu: FakeGpu) -> None:

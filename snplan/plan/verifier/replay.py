@@ -19,6 +19,7 @@ from snplan.plan.model import (
     Run,
     StepPlan,
 )
+from snplan.plan.pieces import PIECES, is_engine
 from snplan.plan.verifier.findings import Findings
 from snplan.plan.verifier.inplace import why_not_in_place
 from snplan.plan.verifier.lifetimes import LiveBuffers
@@ -126,6 +127,8 @@ class Replay:
             return
         if action.engine < 0:
             self._bad("F", f"engine {action.engine} is negative")
+        elif not is_engine(action.engine):
+            self._bad("F", f"engine {action.engine} is none in 1, {', '.join(map(str, PIECES))} pieces")
         if action.workspace is not None and action.workspace not in self.device.span:
             self._bad("F", f"workspace buffer {action.workspace} is unknown")
             return
