@@ -61,7 +61,7 @@ class Kernels(Protocol):
 class DeviceKernels:
     """Ops on a real device, all on one stream.
 
-    Convolutions have an engine for each piece of the batch that they run in. With `cut` every filter gradient may be run
+    Convolutions have an engine for each piece of the batch that they run in. With `cut` every filter gradient may run
     in pieces, else those that the plan runs so.
     """
 

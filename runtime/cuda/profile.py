@@ -221,9 +221,7 @@ class Profiler:
             # Whatever the library says of a candidate that it has listed itself: it does not run here.
             return None
         steady = all(engine.deterministic for engine in engines)
-        return Engine(
-            workspace_bytes=need, us=us, id=in_pieces(engines[0].id, len(engines)), deterministic=steady
-        )
+        return Engine(workspace_bytes=need, us=us, id=in_pieces(engines[0].id, len(engines)), deterministic=steady)
 
     def _time(self, issues: list[Issue], enough: float = float("inf")) -> int:
         """Whole microseconds, at least 1; a rough measurement will do for what takes longer than `enough`."""
