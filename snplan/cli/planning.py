@@ -32,6 +32,9 @@ class Planning:
         return CompileOptions(budget_bytes=budget_bytes, **{**given, **changes})
 
 
+_TRAINING_ONLY = ("--loss", "--optimizer", "--freeze", "--train-batchnorm")
+
+
 def read_planning(
     batch: options.Batch = None,
     dim: options.Dim = None,
@@ -55,13 +58,8 @@ def read_planning(
 ) -> Planning:
     """What the planning options say. Raises UsageError for values that are wrong or exclude each other."""
     if mode == "infer":
-        training_only = {
-            "--loss": loss,
-            "--optimizer": optimizer,
-            "--freeze": freeze,
-            "--train-batchnorm": train_batchnorm,
-        }
-        arguments.refuse_together("--mode infer", {name: bool(value) for name, value in training_only.items()})
+        training = [loss, optimizer, freeze, train_batchnorm]
+        arguments.refuse_together("--mode infer", dict(zip(_TRAINING_ONLY, map(bool, training), strict=True)))
     if solver == "off":
         arguments.refuse_together("--solver off", {"--time-limit": time_limit is not None})
     if pool:

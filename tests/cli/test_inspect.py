@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from cli.plans import SIZE, small_plan
+from cli.plans import SIZE, answer, small_plan
 
 from snplan.cli import main
 from snplan.plan.file import write_plan
 from snplan.plan.model import Free
 from snplan.plan.text import from_text
-
-
-def answer(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> dict[str, Any]:
-    """The JSON object of a command, which ends with `code`."""
-    assert main([*map(str, words), "--json"]) == code
-    found = json.loads(capsys.readouterr().out)
-    assert isinstance(found, dict)
-    return found
 
 
 def test_the_summary(plan_file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,25 +5,15 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
-from typing import Any
 
 import pytest
-from cli.plans import SIZE
+from cli.plans import SIZE, answer
 from msgspec.structs import replace
 
 from snplan import models
 from snplan.cli import main
 from snplan.explore.what_if import recorded_options
 from snplan.plan.file import read_plan, write_plan
-
-
-def answer(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> dict[str, Any]:
-    """The one JSON object of a command, which ends with `code`."""
-    capsys.readouterr()
-    assert main([*map(str, words), "--json"]) == code
-    found = json.loads(capsys.readouterr().out)
-    assert isinstance(found, dict)
-    return found
 
 
 def test_drawings(plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

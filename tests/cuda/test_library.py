@@ -55,22 +55,26 @@ def distance(a: Array, b: Array) -> float:
     return float(np.linalg.norm(a.astype(np.float64) - b)) / max(float(np.linalg.norm(b)), 1e-300)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "tf32"])
-@pytest.mark.parametrize("workspace", [None, 32 << 20], ids=["none", "32M"])
-@pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_convolution(name: str, workspace: int | None, precision: str) -> None:
-    """All three directions, and a bias, with and without a workspace."""
-    case = CONVOLUTIONS[name]
+def directions(case: dict[str, Any]) -> list[tuple[str, list[Array], dict[str, Any]]]:
+    """Kind, inputs and attributes of a convolution forward, with a bias, and of its two gradients."""
     attrs = window(case)
     x, w = normal(*case["x"]), normal(*case["w"], seed=1)
     y = expected("conv", [x, w], attrs)
     dy, bias = normal(*y.shape, seed=2), normal(y.shape[1], seed=3)
-    calls: list[tuple[str, list[Array], dict[str, Any]]] = [
+    return [
         ("conv", [x, w], attrs),
         ("conv", [x, w, bias], attrs),
         ("conv_transpose", [dy, w], {**attrs, "shape": list(x.shape)}),
         ("conv_filter", [x, dy], {**attrs, "shape": list(w.shape)}),
     ]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
+@pytest.mark.parametrize("workspace", [None, 32 << 20], ids=["none", "32M"])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolution(name: str, workspace: int | None, precision: str) -> None:
+    """All three directions, and a bias, with and without a workspace."""
+    calls = directions(CONVOLUTIONS[name])
     bound = 2e-3 if precision == "tf32" else 2e-6
     for kind, inputs, given in calls:
         (found,) = run_op(kind, inputs, given, workspace=workspace, precision=precision)
@@ -90,17 +94,7 @@ CUT: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(("name", "pieces"), PIECES)
 def test_pieces_of_the_batch(name: str, pieces: int, precision: str) -> None:
     """In pieces as whole, and as in double precision: all three directions, a bias, batches that do not divide."""
-    case = CUT[name]
-    attrs = window(case)
-    x, w = normal(*case["x"]), normal(*case["w"], seed=1)
-    y = expected("conv", [x, w], attrs)
-    dy, bias = normal(*y.shape, seed=2), normal(y.shape[1], seed=3)
-    calls: list[tuple[str, list[Array], dict[str, Any]]] = [
-        ("conv", [x, w], attrs),
-        ("conv", [x, w, bias], attrs),
-        ("conv_transpose", [dy, w], {**attrs, "shape": list(x.shape)}),
-        ("conv_filter", [x, dy], {**attrs, "shape": list(w.shape)}),
-    ]
+    calls = directions(CUT[name])
     bound = 2e-3 if precision == "tf32" else 2e-6
     for kind, inputs, given in calls:
         (whole,) = run_op(kind, inputs, given, workspace=32 << 20, precision=precision)
