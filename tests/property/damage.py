@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
 Path: TypeAlias = tuple[str | int, ...]
+_Edit: TypeAlias = tuple[Path, str, Path, Any, Callable[[Any], Any]]
 
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 3, 511, 1 << 31, (1 << 63) - 1, 1 << 64, -(1 << 63), 10**30),
@@ -17,6 +18,10 @@ VALUES: tuple[Any, ...] = (
 )
 """What an edit puts in place of a value."""
 
+_WORDS = ("drop", "set", "set", "swap", "extra", "number")
+_NUMBERS: tuple[Callable[[Any], Any], ...] = (
+    *(lambda x: x + 1, lambda x: x - 1, lambda x: -x, lambda x: x * 2, lambda x: x + 512, float),
+)
 _BRACKETS = ('"', "{", "}", "[", "]", ",", ":", "0", "-", "e", "E", "\x00", "\\", "\ufeff")
 
 
@@ -35,27 +40,34 @@ def value_at(data: Any, path: Path) -> Any:
     return data
 
 
-@st.composite
-def edited(draw: st.DrawFn, data: Any, among: Sequence[Path]) -> tuple[Any, str]:
-    """`data` with one to three values dropped, replaced, moved, doubled or changed a little; and what was done."""
+def edited(data: Any, among: Sequence[Path]) -> st.SearchStrategy[tuple[Any, str]]:
+    """`data` with one to three values dropped, replaced, moved, doubled or changed a little; and what was done.
+
+    Every edit draws the same choices whatever it meets in the data, so that a draw can be repeated by itself.
+    """
+    place = st.sampled_from(among)
+    edit = st.tuples(place, st.sampled_from(_WORDS), place, st.sampled_from(VALUES), st.sampled_from(_NUMBERS))
+    return st.lists(edit, min_size=1, max_size=3).map(lambda edits: _applied(data, edits))
+
+
+def _applied(data: Any, edits: Sequence[_Edit]) -> tuple[Any, str]:
     found, told = copy.deepcopy(data), []
-    for _ in range(draw(st.integers(1, 3))):
-        path = draw(st.sampled_from(among))
+    for edit in edits:
+        path = edit[0]
         try:
             parent = value_at(found, path[:-1])
             old = parent[path[-1]]
         except (KeyError, IndexError, TypeError):  # an earlier edit took it away
             continue
-        if isinstance(parent, str):
-            continue
-        told.append(f"{path}: {_edit(draw, found, parent, path[-1], old, among)}")
+        if not isinstance(parent, str):
+            told.append(f"{path}: {_edit(found, parent, old, edit)}")
     return found, "; ".join(told)
 
 
-def _edit(draw: st.DrawFn, data: Any, parent: Any, key: Any, old: Any, among: Sequence[Path]) -> str:
-    word = draw(st.sampled_from(["drop", "set", "set", "swap", "extra", "number"]))
+def _edit(data: Any, parent: Any, old: Any, edit: _Edit) -> str:
+    (*_, key), word, other, value, number = edit
     if word == "number" and isinstance(old, int | float) and not isinstance(old, bool):
-        parent[key] = draw(st.sampled_from([old + 1, old - 1, -old, old * 2, float(old), old + 512]))
+        parent[key] = number(old)
     elif word == "extra" and isinstance(old, dict | list) and old:
         if isinstance(old, dict):
             old["extra"] = copy.deepcopy(next(iter(old.values())))
@@ -65,11 +77,11 @@ def _edit(draw: st.DrawFn, data: Any, parent: Any, key: Any, old: Any, among: Se
         del parent[key]
     elif word == "swap":
         try:
-            parent[key] = copy.deepcopy(value_at(data, draw(st.sampled_from(among))))
+            parent[key] = copy.deepcopy(value_at(data, other))
         except (KeyError, IndexError, TypeError):
             parent[key] = None
     else:
-        parent[key] = copy.deepcopy(draw(st.sampled_from(VALUES)))
+        parent[key] = copy.deepcopy(value)
     return word
 
 
