@@ -6,8 +6,10 @@ what is left. Shares go down to 0, where all are placed exactly; then all of it 
 for each. Problems of few buffers are searched as a whole first, and longest. A capacity that is proven too small for
 some of the buffers is too small for all.
 
-Before that the best placement is repaired: where it reaches above the capacity, the smaller buffers of that time are
-taken out, and the exact search looks for other places among those that stay.
+Before that come two things that are quick where they help. The exact search of all buffers dives: many problems of a
+thousand buffers, between whose peaks there is room, are solved by its first orders without a step back. And the best
+placement is repaired: where it reaches above the capacity, the smaller buffers of that time are taken out, and the
+exact search looks for other places among those that stay.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from snplan.arena.problem import FREE, Int64, Problem, Solution, height_of, lowe
 
 SHARES = (0.01, 0.003, 0.001, 0.0003, 0.0)  # of the capacity, from which on a buffer counts as large
 LOOSE = (0.55, 0.75, 0.4, 1.0)  # of the buffers of a time too full, the smaller ones: taken out for a repair
+DIVES = 6  # orders of the first look at problems of more than `FEW` buffers
 REPAIR = 6e8  # nanoseconds of work for one repair, at most
 LARGE = 20_000_000  # conflicting pairs of buffers that the exact search may list
 FIRST = 3e7  # nanoseconds of work for the first search at a share; twice as much for the next, and so on
@@ -54,6 +57,7 @@ def close_gap(
     while low < known.height and not effort.over():
         wanted = low if low == goal else low + (known.height - low) // 2 // step * step
         share = effort.lend(3 / 4 if bisect else 1)
+        _dive(problem, wanted, known, share, seed)
         _repair(problem, wanted, known, share, seed)
         _reach(problem, wanted, known, share, seed)
         effort.take_back(share)
@@ -62,6 +66,16 @@ def close_gap(
         if known.height > wanted:
             low = max(known.bound, wanted // step * step + step)
     return Solution(offsets=known.offsets, height=known.height, bound=known.bound)
+
+
+def _dive(problem: Problem, capacity: int, known: _Known, effort: Effort, seed: int) -> None:
+    """Search for a placement of all buffers within the capacity by a few orders, each with hardly a step back."""
+    if len(problem) <= FEW or int(conflicts(problem).sum()) > LARGE:
+        return
+    nodes, work = 2 * DIVES * len(problem), effort.left / 3
+    found = decide(problem, capacity, nodes=nodes, work=work, seed=seed, stop=effort.over)
+    effort.spend(found.work + OVERHEAD[0] + OVERHEAD[1] * len(problem))
+    _learn(problem, np.arange(len(problem)), capacity, found, known, effort)
 
 
 def _repair(problem: Problem, capacity: int, known: _Known, effort: Effort, seed: int) -> None:

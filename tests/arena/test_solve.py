@@ -153,3 +153,21 @@ def test_problems_at_their_bound_load_no_compiled_code() -> None:
         "sys.exit('numba' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def training_step(seed: int, *, saved: int) -> Problem:
+    """Buffers as in a training step: saved ones nest around its middle, twice as many live only for a moment."""
+    draw = np.random.default_rng(seed)
+    forward, start = np.arange(saved), draw.integers(0, 2 * saved, 2 * saved)
+    end = np.concatenate([2 * saved - forward + draw.integers(1, 30, saved), start + draw.integers(1, 12, 2 * saved)])
+    size = 512 * draw.choice([1, 2, 3, 4, 6, 8, 12, 49], 3 * saved)
+    return Problem(start=np.concatenate([forward, start]), end=end, size=size)
+
+
+@pytest.mark.parametrize("seed", [6, 25, 66])
+def test_hundreds_of_small_buffers_get_to_the_bound_where_greedy_orders_do_not(seed: int) -> None:
+    problem = training_step(seed, saved=233)
+    assert assign(problem, time_limit=0).height > lower_bound(problem)
+    solution = assign(problem, time_limit=2)
+    check(problem, solution)
+    assert solution.optimal
