@@ -31,10 +31,10 @@ from snplan.passes.slots import make_slots
 KEEP_ALL_EFFORT = 3.0
 PLACE_EFFORT = 0.1
 LONG = 50_000  # positions; keep-all candidates of longer steps, which rarely fit, are placed with less effort
-LOWER_EFFORT = 0.2
-CLOSE_EFFORT, CLOSE = 3.0, 0.004  # where more of the arena than that is lost to fragmentation
 ATTEMPTS = 4
 ISOLATION_THRESHOLDS = (0.97, 0.85, 0.6, 0.3, 0.0)
+
+Intervals = list[tuple[int, int]]  # [start, stop) in positions, or in another time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,23 +133,28 @@ def step_costs(step: IndexedStep, device: Device) -> Costs:
     )
 
 
-def place(layout: Layout, capacity: int | None, effort: float = 0.0) -> list[int] | None:
-    """Offsets of the layout's buffers within `capacity` (None: as low as found), or None; `effort` in seconds."""
-    offsets = placed(layout, capacity, effort)
+def place(
+    layout: Layout, capacity: int | None, effort: float = 0.0, intervals: Intervals | None = None
+) -> list[int] | None:
+    """Offsets of the layout's buffers within `capacity` (None: as low as found), or None; `effort` in seconds.
+
+    `intervals` say when buffers are live, where that is not at the positions of the layout.
+    """
+    offsets = placed(layout, capacity, effort, intervals)
     top = max((offset + b.size for offset, b in zip(offsets, layout.buffers, strict=True)), default=0)
     return None if capacity is not None and top > capacity else offsets
 
 
-def placed(layout: Layout, capacity: int | None, effort: float) -> list[int]:
-    """Offsets of the layout's buffers, those that do not fit `capacity` above it."""
+def placed(layout: Layout, capacity: int | None, effort: float, intervals: Intervals | None = None) -> list[int]:
+    """Offsets of the layout's buffers, those that do not fit `capacity` above it; arguments as for `place`."""
     if not layout.buffers:
         return []
-    problem = _problem(layout, [(b.start, b.stop) for b in layout.buffers])
+    problem = _problem(layout, intervals or [(b.start, b.stop) for b in layout.buffers])
     offsets: list[int] = assign(problem, capacity=capacity, time_limit=effort).offsets.tolist()
     return offsets
 
 
-def _problem(layout: Layout, intervals: list[tuple[int, int]]) -> Problem:
+def _problem(layout: Layout, intervals: Intervals) -> Problem:
     return make_problem(intervals, [b.size for b in layout.buffers])
 
 
@@ -212,21 +217,6 @@ def _lower(limit: Live, residency: Residency, times: Live, lacking: Live) -> Non
     for start, stop, size in zip(times[:-1].tolist(), times[1:].tolist(), lacking[:-1].tolist(), strict=True):
         where = slice(start, stop)
         limit[where] = np.minimum(limit[where], residency.live[where]) - size
-
-
-def lowered(candidate: Candidate, costs: Costs) -> Candidate:
-    """`candidate` placed lower where that is possible and costs no time: as low as can be, or else nearly so."""
-    live = candidate.body.peak_live_bytes
-    for goal, effort in ((None, LOWER_EFFORT), (live + int(live * CLOSE), CLOSE_EFFORT)):
-        if candidate.arena_bytes <= (goal or live):
-            break
-        offsets = place(candidate.layout, goal, effort)
-        if offsets is None:
-            break
-        found = finish(candidate.layout, offsets, costs)
-        if found.step_us <= candidate.step_us and found.arena_bytes < candidate.arena_bytes:
-            candidate = found
-    return candidate
 
 
 def isolated(schedule: Schedule, budget: int, costs: Costs) -> Candidate | None:

@@ -20,7 +20,8 @@ from snplan.analysis.schedule import build_schedule
 from snplan.passes.improve import Draft
 from snplan.passes.large import LARGE_STEP, LargeStep
 from snplan.passes.lean import lean_drafts
-from snplan.passes.realise import Candidate, Costs, isolated, keep_all, lowered, realise
+from snplan.passes.lower import lowered
+from snplan.passes.realise import Candidate, Costs, isolated, keep_all, realise
 from snplan.passes.recompute import bottlenecks, drop_order, drops_that_free, worth_moving
 from snplan.passes.trials import LEAST_GAIN, Trials
 
