@@ -112,9 +112,9 @@ def gather_nd(inputs: Sequence[Array], attrs: Attrs, context: Context) -> Array:
     """ONNX GatherND."""
     x, indices = inputs
     batch = attrs["batch_dims"]
-    inner = x.shape[batch + indices.shape[-1] :]
+    outer, inner = x.shape[: batch + indices.shape[-1]], x.shape[batch + indices.shape[-1] :]
     rows = _tuple_rows(indices, x.shape, batch)
-    return x.reshape(-1, prod(inner))[rows.reshape(-1)].reshape(rows.shape + inner)
+    return x.reshape(prod(outer), prod(inner))[rows.reshape(-1)].reshape(rows.shape + inner)
 
 
 @kernel("gather_nd_grad")
@@ -132,7 +132,9 @@ def gather_nd_grad(inputs: Sequence[Array], attrs: Attrs, context: Context) -> A
 def scatter_nd(inputs: Sequence[Array], attrs: Attrs, context: Context) -> Array:
     """ONNX ScatterND: of tuples that repeat, the last wins with reduction "none"."""
     x, indices, updates = inputs
-    width = prod(x.shape[indices.shape[-1] :])
+    depth = indices.shape[-1]
+    count, width = prod(x.shape[:depth]), prod(x.shape[depth:])
     rows = _tuple_rows(indices, x.shape, 0).reshape(-1)
-    flat = _scattered(x.reshape(-1, width), rows, updates.reshape(-1, width), attrs.get("reduction", "none"))
+    added = updates.reshape(rows.size, width)
+    flat = _scattered(x.reshape(count, width), rows, added, attrs.get("reduction", "none"))
     return flat.reshape(x.shape)

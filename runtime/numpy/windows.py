@@ -46,7 +46,7 @@ class Windows:
         """For each position in a window, row-major: its number, and where a padded [N, C, ...] array meets it."""
         for number, position in enumerate(product(*(range(k) for k in self.kernel))):
             axes = zip(position, self.dilations, self.count, self.strides, strict=True)
-            yield number, _FULL + tuple(slice(p * d, p * d + (c - 1) * s + 1, s) for p, d, c, s in axes)
+            yield number, _FULL + tuple(slice(p * d, p * d + (c - 1) * s + 1 if c else p * d, s) for p, d, c, s in axes)
 
 
 def windows_of(attrs: Attrs, size: Sequence[int], kernel: Sequence[int], count: Sequence[int] | None = None) -> Windows:
@@ -56,7 +56,7 @@ def windows_of(attrs: Attrs, size: Sequence[int], kernel: Sequence[int], count: 
     begin, end = tuple(attrs["pads"][:rank]), tuple(attrs["pads"][rank:])
     if count is None:
         axes = zip(size, kernel, strides, dilations, begin, end, strict=True)
-        count = [(n + b + e - (k - 1) * d - 1) // s + 1 for n, k, s, d, b, e in axes]
+        count = [max(0, (n + b + e - (k - 1) * d - 1) // s + 1) for n, k, s, d, b, e in axes]
     return Windows(
         size=tuple(size),
         kernel=tuple(kernel),

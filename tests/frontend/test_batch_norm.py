@@ -61,6 +61,17 @@ def test_evaluation_forms_can_be_switched_to_training(opset: int, outputs: int, 
     assert forward.warnings == ()
 
 
+@pytest.mark.parametrize("mode", ["train", "infer"])
+def test_nothing_in_the_step_reads_updated_running_statistics(mode: str) -> None:
+    proto = layer(15, 3, training_mode=1)
+    proto.graph.node.append(node("ReduceSum", ["mean2"], ["z"], "sum"))
+    proto.graph.output[0].name = "z"
+    with pytest.raises(ModelError, match="when the step has ended") as caught:
+        imported(proto, mode=mode)
+    assert caught.value.code == "SNP-I014"
+    assert "'bn'" in caught.value.message
+
+
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_training_mode_without_outputs_for_the_statistics_is_invalid(outputs: int) -> None:
     with pytest.raises(ModelError) as caught:

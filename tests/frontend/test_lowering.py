@@ -516,3 +516,9 @@ def test_stft(onesided: int) -> None:
     nodes = [node("STFT", ["x", "step", "w"], ["y"], onesided=onesided)]
     proto = model(nodes, [info("x", [2, 30, 1])], ["y"], [tensor("step", 3, np.int64), tensor("w", window)])
     assert_same_as_ort(proto, {"x": np.random.default_rng(9).standard_normal((2, 30, 1)).astype(np.float32)})
+
+
+@pytest.mark.parametrize("p", [1, 2])
+def test_a_row_of_norm_zero_stays_zero(p: int) -> None:
+    proto = model([node("LpNormalization", ["x"], ["y"], axis=1, p=p)], [info("x", [2, 2])], ["y"])
+    assert_same_as_ort(proto, {"x": np.array([[0, 0], [3, -4]], np.float32)})

@@ -85,6 +85,16 @@ def test_gradients_in_float32_are_those_in_float64(case: Case) -> None:
         close(one(kind, inputs, attrs), exact, 1e-6)
 
 
+@pytest.mark.parametrize(("channels", "group"), [(4, 1), (4, 4)])
+def test_no_window_fits_into_an_axis_without_elements(channels: int, group: int) -> None:
+    x, w = np.zeros((2, channels, 0, 5), np.float32), normal(8, channels // group, 3, 2)
+    attrs = {"strides": [2, 2], "pads": [0] * 4, "dilations": [2, 1], "group": group}
+    y = one("conv", [x, w], attrs)
+    assert y.shape == (2, 8, 0, 2)
+    assert one("conv_transpose", [y, w], {**attrs, "shape": list(x.shape)}).shape == x.shape
+    np.testing.assert_array_equal(one("conv_filter", [x, y], {**attrs, "shape": list(w.shape)}), np.zeros_like(w))
+
+
 @pytest.mark.parametrize("name", ["3x3_same", "grouped", "7x7_stride_2", "strided_1x1"])
 def test_conv_transpose_is_onnx_conv_transpose(name: str) -> None:
     case = CASES[name]

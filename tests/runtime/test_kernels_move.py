@@ -169,6 +169,13 @@ def test_gather_nd_and_its_gradient(indices: Any, batch_dims: int) -> None:
     np.testing.assert_allclose(inner(x, dx), inner(y, dy), rtol=1e-5)
 
 
+def test_gather_nd_and_scatter_nd_of_slices_without_elements() -> None:
+    x, where = np.zeros((3, 0, 4), np.float32), np.array([[2], [0]])
+    assert one("gather_nd", [x, where], {"batch_dims": 0}).shape == (2, 0, 4)
+    assert one("gather_nd_grad", [where, x[:2]], {"batch_dims": 0, "shape": [3, 0, 4]}).shape == (3, 0, 4)
+    assert one("scatter_nd", [x, where, x[:2]], {"reduction": "none"}).shape == (3, 0, 4)
+
+
 @pytest.mark.parametrize("reduction", ["none", "add", "mul", "max", "min"])
 def test_scatter_nd(reduction: str) -> None:
     x, updates = normal(4, 3, 2), normal(2, 2, seed=1)

@@ -65,9 +65,10 @@ def _update(ctx: LowerContext, node: NodeView, running: tuple[Value, Value], bat
         ctx.poison("running statistics that are not initializers are not updated")
         return
     attrs: dict[str, Attr] = {"momentum": node.attr_float("momentum", 0.9)}
-    after = ctx.emit("batch_norm_update", [*running, *batch], attrs, phase=Phase.UPDATE)
-    for index in (1, 2):
-        ctx.bind(index, after[index - 1])
+    ctx.emit("batch_norm_update", [*running, *batch], attrs, phase=Phase.UPDATE)
+    ctx.poison(
+        "the updated running statistics are there when the step has ended, and nothing in the step can read them"
+    )
 
 
 @lowers("LayerNormalization")
@@ -133,12 +134,14 @@ def _per_channel(ctx: LowerContext, value: Value, groups: int, channels: int) ->
 
 @lowers("LpNormalization")
 def lower_lp_norm(ctx: LowerContext, node: NodeView) -> None:
-    """x over its L1 or L2 norm along one axis."""
+    """x over its L1 or L2 norm along one axis; where that is zero, x is, and stays zero."""
     x, p = node.value(0), node.attr_int("p", 2)
     axis = node.attr_axis("axis", -1, x.spec.rank)
     node.need(p in (1, 2), f"p is {p}; it must be 1 or 2")
     terms = ctx.one("abs", [x]) if p == 1 else ctx.one("mul", [x, x])
     total = reduce(ctx, "reduce_sum", terms, [axis], True)
+    nothing = ctx.one("equal", [total], {"scalar": 0})
+    total = ctx.one("add", [total, ctx.one("cast", [nothing], {"to": str(total.spec.dtype)})])
     ctx.bind(0, ctx.one("div", [x, total if p == 1 else ctx.one("sqrt", [total])]))
 
 
