@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from snplan.analysis.index import IndexedStep
@@ -16,25 +15,9 @@ class Floor:
     op: int
 
 
-def match_in_place(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The (written, read) pairs that go in place together: each tensor at most once, first rule first."""
-    chosen: list[tuple[int, int]] = []
-    taken: set[int] = set()
-    for written, read in pairs:
-        if written in taken or read in taken:
-            continue
-        taken.update((written, read))
-        chosen.append((written, read))
-    return chosen
-
-
 def working_set(step: IndexedStep, op: int) -> int:
     """Bytes that must be on the device while `op` runs: inputs, outputs, smallest workspace; in place counted once."""
-    size = step.size
-    total = sum(size[t] for t in step.reads[op]) + sum(size[t] for t in step.writes[op])
-    in_place = sum(size[written] for written, _ in match_in_place(step.overwrites[op]))
-    workspace = step.engines[op][0].workspace if step.engines[op] else 0
-    return total - in_place + workspace
+    return step.working_sets[op]
 
 
 def floor(step: IndexedStep) -> Floor:

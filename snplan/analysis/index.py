@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from snplan.ir import Op, Phase, Role, Step
@@ -58,6 +59,42 @@ class IndexedStep:
     def role(self, tensor: int) -> Role:
         """Role of a tensor by index."""
         return self.step.graph.tensors[self.names[tensor]].role
+
+    @cached_property
+    def roles(self) -> tuple[Role, ...]:
+        """Role of each tensor."""
+        return tuple(tensor.role for tensor in self.step.graph.tensors.values())
+
+    @cached_property
+    def overwriting(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """For each op its `overwrites` as pairs of an index of `writes` and one of `reads`."""
+        return tuple(
+            tuple((writes.index(written), reads.index(read)) for written, read in pairs)
+            for pairs, writes, reads in zip(self.overwrites, self.writes, self.reads, strict=True)
+        )
+
+    @cached_property
+    def working_sets(self) -> tuple[int, ...]:
+        """Bytes that must be on the device while each op runs (`floor.working_set`)."""
+        return tuple(self._working_set(op) for op in range(len(self.reads)))
+
+    def _working_set(self, op: int) -> int:
+        size, engines = self.size, self.engines[op]
+        total = sum(size[t] for t in self.reads[op]) + sum(size[t] for t in self.writes[op])
+        in_place = sum(size[written] for written, _ in match_in_place(self.overwrites[op]))
+        return total - in_place + (engines[0].workspace if engines else 0)
+
+
+def match_in_place(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The (written, read) pairs that go in place together: each tensor at most once, first rule first."""
+    chosen: list[tuple[int, int]] = []
+    taken: set[int] = set()
+    for written, read in pairs:
+        if written in taken or read in taken:
+            continue
+        taken.update((written, read))
+        chosen.append((written, read))
+    return chosen
 
 
 def _overwrites(op: Op, allowed: Sequence[tuple[int, int]], ids: dict[str, int]) -> tuple[tuple[int, int], ...]:

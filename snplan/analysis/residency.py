@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from snplan.analysis.floor import match_in_place
+from snplan.analysis.index import match_in_place
 from snplan.analysis.schedule import SOURCE_BIRTH, Schedule
 from snplan.ir import Role
 
@@ -58,10 +58,7 @@ class Residency:
         self._isolated_sorted: list[int] = []
         self.partner = _partners(schedule)
         self.in_host: set[int] = set()
-        self.joins = [
-            _dying_joins(schedule, self.events, p) if schedule.step.overwrites[op] else []
-            for p, op in enumerate(schedule.runs)
-        ]
+        self.joins = _dying_joins(schedule, self.events)
         self.ceiling = [len(choices) - 1 for choices in schedule.step.engines]
         self.engine = list(self.ceiling)
         self.live = self._initial_live()
@@ -83,23 +80,31 @@ class Residency:
     def _initial_live(self) -> Live:
         """Live bytes of each position with every gap kept."""
         end, size, values = self.schedule.end, self.size, self.schedule.values
-        delta = [0] * (end + 2)
-        for value, events in zip(values, self.events, strict=True):
-            delta[max(events[0], 0)] += size[value.tensor]
-            delta[min(events[-1] + 1, end)] -= size[value.tensor]
-        engines = self.schedule.step.engines
-        for position, (op, pairs) in enumerate(zip(self.schedule.runs, self.joins, strict=True)):
-            shared = sum([size[values[written].tensor] for written, _ in pairs]) if pairs else 0
-            extra = (engines[op][self.engine[op]].workspace if engines[op] else 0) - shared
-            delta[position] += extra
-            delta[position + 1] -= extra
-        return np.cumsum(np.array(delta[:end], np.int64))
+        sizes = np.asarray([size[value.tensor] for value in values], np.int64)
+        first = np.asarray([events[0] for events in self.events], np.int64)
+        last = np.asarray([events[-1] for events in self.events], np.int64)
+        delta = np.zeros(end + 2, np.int64)
+        np.add.at(delta, np.maximum(first, 0), sizes)
+        np.add.at(delta, np.minimum(last + 1, end), -sizes)
+        held = self.workspaces()
+        extra = [held[op] for op in self.schedule.runs]
+        for position, pairs in enumerate(self.joins):
+            for written, _ in pairs:
+                extra[position] -= size[values[written].tensor]
+        return np.cumsum(delta[:end]) + np.asarray(extra, np.int64)
 
     def workspace(self, position: int) -> int:
         """Workspace bytes of the engine chosen for the op at `position`."""
         op = self.schedule.runs[position]
         choices = self.schedule.step.engines[op]
         return choices[self.engine[op]].workspace if choices else 0
+
+    def workspaces(self) -> list[int]:
+        """Workspace bytes of each op with the engine chosen for it."""
+        engines = self.schedule.step.engines
+        return [
+            choices[chosen].workspace if choices else 0 for choices, chosen in zip(engines, self.engine, strict=True)
+        ]
 
     def set_engine(self, op: int, index: int, positions: Iterable[int]) -> None:
         """Choose engine `index` for `op`, which is executed at `positions`."""
@@ -256,6 +261,19 @@ class Residency:
             first = index + 1
         return found
 
+    def all_stays(self) -> list[list[Stay]]:
+        """The stays of each value."""
+        end = self.schedule.end
+        found: list[list[Stay]] = []
+        for value, (events, evicted) in enumerate(zip(self.events, self.evicted, strict=True)):
+            start, stop = events[0], events[-1]
+            if evicted or stop < 0:
+                found.append(self.stays(value))
+            else:
+                stay = Stay(value, 0, len(events) - 1, start if start > 0 else 0, stop if stop < end else end - 1)
+                found.append([stay])
+        return found
+
     def starts_in_host(self, value: int) -> bool:
         """Whether a source is in host memory when the step starts."""
         return self.events[value][0] == SOURCE_BIRTH and (value in self.in_host or 0 in self.evicted[value])
@@ -286,15 +304,23 @@ def _partners(schedule: Schedule) -> dict[int, tuple[int, int]]:
 
 def _value_pairs(schedule: Schedule, position: int) -> list[tuple[int, int]]:
     """(written, read) values of a position that its op's in-place rules allow to share a buffer."""
-    step, op = schedule.step, schedule.runs[position]
-    written = dict(zip(step.writes[op], schedule.writes[position], strict=True))
-    read = dict(zip(step.reads[op], schedule.reads[position], strict=True))
-    return [(written[a], read[b]) for a, b in step.overwrites[op]]
+    writes, reads = schedule.writes[position], schedule.reads[position]
+    return [(writes[a], reads[b]) for a, b in schedule.step.overwriting[schedule.runs[position]]]
 
 
-def _dying_joins(schedule: Schedule, events: list[list[int]], position: int) -> list[tuple[int, int]]:
-    """In-place pairs of a position whose read value is not needed any more."""
-    return match_in_place(pair for pair in _value_pairs(schedule, position) if events[pair[1]][-1] == position)
+def _dying_joins(schedule: Schedule, events: list[list[int]]) -> list[list[tuple[int, int]]]:
+    """In-place pairs of each position whose read value is not needed any more."""
+    overwriting = schedule.step.overwriting
+    found: list[list[tuple[int, int]]] = []
+    for position, op in enumerate(schedule.runs):
+        rules = overwriting[op]
+        if rules:
+            writes, reads = schedule.writes[position], schedule.reads[position]
+            dying = [(writes[a], reads[b]) for a, b in rules if events[reads[b]][-1] == position]
+            found.append(match_in_place(dying) if len(dying) > 1 else dying)
+        else:
+            found.append([])
+    return found
 
 
 _CLASSES = {Role.OPTIMIZER: 1, Role.GRADIENT: 2, Role.PARAMETER: 3, Role.STATE: 3, Role.CONSTANT: 3}

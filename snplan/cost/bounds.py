@@ -39,8 +39,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from snplan.analysis.floor import match_in_place, working_set
-from snplan.analysis.index import IndexedStep
+from snplan.analysis.floor import working_set
+from snplan.analysis.index import IndexedStep, match_in_place
 from snplan.cost.cuts import NEVER, Bools, Cut, Cutter, Ints
 from snplan.cost.device import Device
 from snplan.units import GRANULE

@@ -51,31 +51,40 @@ def _encode(layout: Layout) -> tuple[Work, list[int], dict[int, int], dict[int, 
     times = op_times(layout)
     fetched, sent = by_position(layout.prefetches), by_position(layout.offloads)
     arrival, departure = waits(layout)
-    work = Work(streams=[], amounts=[], after_start=[0], after=[])
+    streams: list[int] = []
+    amounts: list[int] = []
+    after: list[int] = []
+    after_start = [0]
     ops: list[int] = []
     offloads: dict[int, int] = {}
     prefetches: dict[int, int] = {}
-    for position in range(schedule.end):
-        before = ops[-1:]
-        for copy in fetched[position]:
-            prefetches[copy.buffer] = len(work.streams)
-            own = [offloads[copy.value]] if copy.value in offloads else []
-            _append(work, H2D, size[schedule.values[copy.value].tensor], before + own)
-        ops.append(len(work.streams))
-        here = [prefetches[b] for b in arrival[position] if b in prefetches]
-        _append(work, COMPUTE, times[position], here + [offloads[v] for v in departure[position]])
-        for copy in sent[position]:
-            offloads[copy.value] = len(work.streams)
-            born = ops[-1:] if residency.events[copy.value][0] >= 0 else []
-            _append(work, D2H, size[schedule.values[copy.value].tensor], born)
+
+    def append(stream: int, amount: int) -> None:
+        """Add an action that waits for what `after` has had since the one before."""
+        streams.append(stream)
+        amounts.append(amount)
+        after_start.append(len(after))
+
+    for position, us in enumerate(times):
+        for copy in fetched.get(position, ()):
+            prefetches[copy.buffer] = len(streams)
+            after += ops[-1:]
+            if copy.value in offloads:
+                after.append(offloads[copy.value])
+            append(H2D, size[schedule.values[copy.value].tensor])
+        ops.append(len(streams))
+        if position in arrival:
+            after += [prefetches[b] for b in arrival[position] if b in prefetches]
+        if position in departure:
+            after += [offloads[v] for v in departure[position]]
+        append(COMPUTE, us)
+        for copy in sent.get(position, ()):
+            offloads[copy.value] = len(streams)
+            if residency.events[copy.value][0] >= 0:
+                after.append(ops[-1])
+            append(D2H, size[schedule.values[copy.value].tensor])
+    work = Work(streams=streams, amounts=amounts, after_start=after_start, after=after)
     return work, ops, offloads, prefetches
-
-
-def _append(work: Work, stream: int, amount: int, after: list[int]) -> None:
-    work.streams.append(stream)
-    work.amounts.append(amount)
-    work.after.extend(after)
-    work.after_start.append(len(work.after))
 
 
 def waits(layout: Layout) -> tuple[defaultdict[int, list[int]], defaultdict[int, list[int]]]:

@@ -100,7 +100,8 @@ def _lower_hopeless(residency: Residency, budget: int) -> None:
         room = budget - working_set(step, op) + step.engines[op][0].workspace
         allowed = step.engines[op][: residency.engine[op] + 1]
         fitting = max((i for i, choice in enumerate(allowed) if choice.workspace <= room), default=0)
-        residency.set_engine(op, fitting, positions)
+        if fitting != residency.engine[op]:
+            residency.set_engine(op, fitting, positions)
 
 
 def _evict(residency: Residency, limit: Live, leanings: Leanings) -> list[Gap]:
@@ -142,7 +143,7 @@ def _candidates(residency: Residency, over: npt.NDArray[np.bool_], leanings: Lea
 
 def _groups(step: IndexedStep, leanings: Leanings) -> Live:
     """For each tensor the group that it is evicted with."""
-    roles = [role_class(tensor.role) for tensor in step.step.graph.tensors.values()]
+    roles = [role_class(role) for role in step.roles]
     groups = np.asarray(roles, np.int64) + 10 * (np.asarray(step.size, np.int64) < SMALL_BYTES)
     staying = leanings.staying
     groups[[*staying, *(step.becomes[t] for t in staying if t in step.becomes)]] += 100

@@ -94,7 +94,7 @@ def make_layout(residency: Residency, budget: int, copy_us: Callable[[int], int]
     `copy_us` gives microseconds of a copy of so many bytes.
     """
     layout = Layout(residency=residency)
-    layout.stays = [residency.stays(value) for value in range(len(residency.events))]
+    layout.stays = residency.all_stays()
     share_buffers(layout)
     upgrade_engines(residency, budget)
     add_workspaces(layout)
@@ -121,21 +121,23 @@ def start_times(layout: Layout) -> list[int]:
 
 def share_buffers(layout: Layout) -> None:
     """Give every stay a buffer; in-place pairs of stays share one."""
-    residency = layout.residency
+    residency, buffers, stays = layout.residency, layout.buffers, layout.stays
+    size, values, events = residency.size, residency.schedule.values, residency.events
     source_of = {written: (read, p) for p, pairs in enumerate(residency.joins) for written, read in pairs}
-    layout.stay_buffer = [[-1] * len(stays) for stays in layout.stays]
-    order = sorted((stay.start, v, k) for v, stays in enumerate(layout.stays) for k, stay in enumerate(stays))
-    for _, value, index in order:
-        stay = layout.stays[value][index]
+    layout.stay_buffer = [[-1] * len(some) for some in stays]
+    for start, value, index in sorted(
+        [(stay.start, v, k) for v, some in enumerate(stays) for k, stay in enumerate(some)]
+    ):
+        stay = stays[value][index]
         inherited = source_of.get(value) if index == 0 else None
         if inherited is not None:
             buffer = layout.buffer_at(*inherited)
-            layout.buffers[buffer].stop = max(layout.buffers[buffer].stop, stay.stop + 1)
+            if stay.stop >= buffers[buffer].stop:
+                buffers[buffer].stop = stay.stop + 1
         else:
-            buffer = len(layout.buffers)
-            size = residency.size[residency.schedule.values[value].tensor]
-            at_start = residency.events[value][stay.first_event] < 0
-            layout.buffers.append(Buffer(size, stay.start, stay.stop + 1, value if at_start else None))
+            buffer = len(buffers)
+            at_start = events[value][stay.first_event] < 0
+            buffers.append(Buffer(size[values[value].tensor], start, stay.stop + 1, value if at_start else None))
         layout.stay_buffer[value][index] = buffer
 
 
@@ -148,13 +150,16 @@ def upgrade_engines(residency: Residency, budget: int) -> None:
         allowed = engines[op][: residency.ceiling[op] + 1]
         now = residency.engine[op]
         best = max(i for i, choice in enumerate(allowed) if i <= now or choice.workspace - held <= free)
-        residency.set_engine(op, best, positions)
+        if best != now:
+            residency.set_engine(op, best, positions)
 
 
 def add_workspaces(layout: Layout) -> None:
     """A buffer for the workspace of each execution that has one."""
-    for position in range(layout.residency.schedule.end):
-        size = layout.residency.workspace(position)
+    residency = layout.residency
+    held = residency.workspaces()
+    for position, op in enumerate(residency.schedule.runs):
+        size = held[op]
         if size:
             layout.workspace[position] = len(layout.buffers)
             layout.buffers.append(Buffer(size, position, position + 1))

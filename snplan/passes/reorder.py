@@ -22,8 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from snplan.analysis.floor import match_in_place
-from snplan.analysis.index import IndexedStep, index_step
+from snplan.analysis.index import IndexedStep, index_step, match_in_place
 
 REACH = 256
 """Positions on each side of the peak from which ops are moved."""

@@ -79,18 +79,18 @@ def trade_engines(
     leaves, stops, comes = _transfers(residency)
     if not any(leaves) and not any(comes):
         return False
-    end = residency.schedule.end
-    chosen = [residency.engine[op] for op in residency.schedule.runs]
+    runs = residency.schedule.runs
+    chosen = [residency.engine[op] for op in runs]
     sweep = _Sweep(copy_us, patient)
     done: dict[int, int] = {}
-    for position in range(end):
+    for position in range(len(runs)):
         for value, size in stops[position]:
             sweep.occupy(done[value], size)
         _choose(residency, int(limit[position]), sweep, position, chosen)
         for value, size in leaves[position]:
             done[value] = sweep.leave(size, sweep.now)
     sweep = _Sweep(copy_us, patient)
-    for position in range(end - 1, -1, -1):
+    for position in range(len(runs) - 1, -1, -1):
         _choose(residency, int(limit[position]), sweep, position, chosen)
         for _, size in comes[position]:
             sweep.occupy(sweep.leave(size, sweep.now), size)

@@ -98,7 +98,7 @@ def moved_layout(residency: Residency, target: Live, task: Task, moves: Moves, *
     Copies under way and workspaces may fill each position up to `target` bytes; tensors may need more than that.
     """
     layout = Layout(residency=residency, paced=True)
-    layout.stays = [residency.stays(value) for value in range(len(residency.events))]
+    layout.stays = residency.all_stays()
     share_buffers(layout)
     residency.live += np.maximum(task.budget - np.maximum(target, residency.live), 0)  # what nothing else may take
     _send(layout, task.budget, task.costs.copy_us, moves)
