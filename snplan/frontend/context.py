@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -40,6 +40,9 @@ class Subgraphs(Protocol):
 
     def subgraph(self, graph: GraphProto, scope: Scope, given: Sequence[Item], label: str) -> list[Item]:
         """What the outputs of `graph` stand for when its inputs stand for `given`."""
+
+    def loop(self, label: str, trips: int | None) -> AbstractContextManager[Callable[[int], None]]:
+        """Around a loop; what it gives is called with the number of trips after each one, and bounds their nodes."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -152,7 +155,7 @@ class LowerContext:
         name = node.proto.output[index]
         node.scope.items[name] = item
         if isinstance(item, Value):
-            self._name(item, node.scope.prefix + name)
+            self._name(item, node.scope.label(name))
 
     def bind_all(self, items: Sequence[Item]) -> None:
         """Let the outputs of the current node stand for `items`, in order."""

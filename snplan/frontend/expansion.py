@@ -21,6 +21,9 @@ COUNTED = 10**18
 NAMES = 16
 """Names that one node reads and writes; one of more counts as several."""
 
+CHARACTERS = 1000
+"""Characters of the names that one node reads and writes; one of more counts as several."""
+
 
 def normal_domain(domain: str) -> str:
     """ "" for ai.onnx, the domain itself otherwise."""
@@ -64,8 +67,9 @@ def walked(nodes: Sequence[NodeProto], sizes: Mapping[Key, int]) -> int:
 
 
 def weight(node: NodeProto) -> int:
-    """What the node counts without what it expands to: 1, or more where it has very many inputs and outputs."""
-    return max(1, (len(node.input) + len(node.output)) // NAMES)
+    """What the node counts without what it expands to: 1, or more where its names are very many or very long."""
+    names = [*node.input, *node.output]
+    return max(1, len(names) // NAMES, sum(map(len, names)) // CHARACTERS)
 
 
 def _inside(node: NodeProto, sizes: Mapping[Key, int]) -> int:

@@ -84,6 +84,10 @@ class Unsupported(Exception):
     """A node is beyond what can be lowered; the text says why, in a few words."""
 
 
+LONGEST_LABEL = 1000
+"""Characters of a node's or tensor's label inside functions and subgraphs."""
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class Scope:
     """Names of one graph (or function body) and of those around it.
@@ -99,6 +103,18 @@ class Scope:
     calls: tuple[tuple[str, str, str], ...] = ()
     depth: int = 0
     items: dict[str, Item] = field(default_factory=dict)
+
+    def label(self, name: str) -> str:
+        """`name` with where it is; inside functions and subgraphs without its middle where that is very long.
+
+        Each call of a function makes labels of its own: a name of a megabyte would be made again in each of them.
+        """
+        if not self.prefix:
+            return name
+        whole = self.prefix + name
+        return (
+            whole if len(whole) <= LONGEST_LABEL else f"{whole[: LONGEST_LABEL // 2]}...{whole[-LONGEST_LABEL // 2 :]}"
+        )
 
     def find(self, name: str) -> Item | None:
         """What `name` stands for here, or None."""

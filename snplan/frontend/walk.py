@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
@@ -25,6 +26,9 @@ DEEPEST = 48
 
 MOST_WALKED = 1_000_000
 """Nodes that are walked for one model, repeated ones counted each time."""
+
+MOST_UNROLLED = 100_000
+"""Nodes that are walked inside the loops of one model."""
 
 _BROKEN = (ValueError, IndexError, KeyError, TypeError, OverflowError, ZeroDivisionError, MemoryError)
 
@@ -87,6 +91,8 @@ class Walker:
     walked: int = 0
     sizes: Mapping[Key, int] = field(init=False)
     bodies: dict[Key, Body | ModelError] = field(default_factory=dict)
+    unrolled: int = 0  # nodes walked inside loops that have ended
+    loop_start: int | None = None  # `walked` where the outermost loop began
 
     def __post_init__(self) -> None:
         self.sizes = function_sizes(self.functions)
@@ -120,7 +126,7 @@ class Walker:
         while items and items[-1] is None and not proto.input[len(items) - 1]:
             items.pop()
         domain = normal_domain(proto.domain)
-        view = NodeView(proto, scope, scope.prefix + node_name(proto, index), items, scope.opsets.get(domain, 0))
+        view = NodeView(proto, scope, scope.label(node_name(proto, index)), items, scope.opsets.get(domain, 0))
         with self.context.at(view):
             try:
                 self._lower(view)
@@ -148,6 +154,30 @@ class Walker:
             inner.items[info.name] = item
         self.graph(graph, inner)
         return [self._result(inner, info.name, label) for info in graph.output]
+
+    @contextmanager
+    def loop(self, label: str, trips: int | None) -> Iterator[Callable[[int], None]]:
+        """Around a loop; what it gives is to be called after each trip, with how many there were.
+
+        Raises ModelError (SNP-I004) then where loops are unrolled to too many nodes, or will be, as `trips` (None: not
+        known) says: each trip counts as the ones before it.
+        """
+        start, outermost = self.walked, self.loop_start is None
+        if self.loop_start is None:
+            self.loop_start = start
+
+        def check(done: int) -> None:
+            inside = self.walked - start
+            ahead = inside * max(trips or 0, done) // done
+            before = self.unrolled + start - (start if self.loop_start is None else self.loop_start)
+            if before + ahead > MOST_UNROLLED:
+                raise ModelError(codes.TOO_MANY, _unrolled_text(label, before + ahead, done, trips))
+
+        try:
+            yield check
+        finally:
+            if outermost:
+                self.unrolled, self.loop_start = self.unrolled + self.walked - start, None
 
     # -- details --------------------------------------------------------------------------------------------------
 
@@ -253,6 +283,14 @@ class Walker:
         if scope.depth >= DEEPEST:
             raise ModelError(codes.TOO_MANY, f"functions and subgraphs are more than {DEEPEST} deep inside one another")
         return scope.depth + 1
+
+
+def _unrolled_text(label: str, count: int, done: int, trips: int | None) -> str:
+    times = f"{trips:,} trips" if trips is not None else f"its first {done:,} trips"
+    return (
+        f"node {label!r}: with {times} of this loop, loops are unrolled to {count:,} nodes; "
+        f"a model may have at most {MOST_UNROLLED:,} of them. Export it with fewer trips"
+    )
 
 
 def _without_absent(proto: NodeProto, formal: Collection[str], given: Collection[str]) -> NodeProto:

@@ -25,6 +25,7 @@ from frontend_support import (
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from snplan.errors import ModelError
+from snplan.frontend.walk import Walker
 
 
 def body(
@@ -319,6 +320,68 @@ def test_loops_whose_bodies_only_fold_are_stopped_too(monkeypatch: pytest.Monkey
     with pytest.raises(ModelError) as caught:
         imported(model(nodes, [], ["y"], [tensor("m", 1000, np.int64)]))
     assert caught.value.code == "SNP-I004"
+
+
+def nested_loops(depth: int, trips: int, first: Sequence[NodeProto] = ()) -> ModelProto:
+    """Loops inside one another, each of so many trips; the innermost one adds 1."""
+    carried = [info("i", [], INT64), info("go", [], BOOL), info("b", [1])]
+    inside = body(STEP, carried, ["go2", "b2"])
+    for _ in range(depth - 1):
+        around = [node("Identity", ["go"], ["go2"]), node("Loop", ["m", "", "b"], ["b2"], "in", body=inside)]
+        inside = body(around, carried, ["go2", "b2"])
+    nodes = [*first, node("Loop", ["m", "", "x"], ["y"], "out", body=inside)]
+    return model(nodes, [info("x", [1])], ["y"], [tensor("m", trips, np.int64), tensor("one", [1.0])])
+
+
+@pytest.mark.parametrize(("depth", "trips"), [(2, 1000), (3, 100), (24, 2)])
+def test_nested_loops_are_refused_before_they_are_unrolled(
+    depth: int, trips: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    walk = Walker.node
+    monkeypatch.setattr(Walker, "node", lambda self, *given: (seen.append(None), walk(self, *given)))
+    with pytest.raises(ModelError, match=r"node 'out.*': with .* trips of this loop, loops are unrolled to") as caught:
+        imported(nested_loops(depth, trips))
+    assert caught.value.code == "SNP-I004"
+    assert len(seen) < 70_000
+
+
+def test_loops_one_after_another_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("snplan.frontend.walk.MOST_UNROLLED", 100)
+    once = nested_loops(1, 20)
+    assert len(imported(once).graph.ops) == 20
+    again = once.graph.node.add()
+    again.CopyFrom(once.graph.node[0])
+    again.input[2], again.output[0], again.name = "y", "z", "again"
+    imported(once, targets=["z"])
+    third = once.graph.node.add()
+    third.CopyFrom(again)
+    third.input[2], third.output[0], third.name = "z", "w", "third"
+    with pytest.raises(ModelError, match="node 'third': with 20 trips of this loop, loops are unrolled to 120 nodes"):
+        imported(once, targets=["w"])
+
+
+def test_a_loop_that_its_condition_ends_early_is_not_judged_by_its_trip_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("snplan.frontend.walk.MOST_UNROLLED", 100)
+    inside = body(
+        [node("Less", ["i", "two"], ["go2"]), node("Add", ["b", "one"], ["b2"])],
+        [info("i", [], INT64), info("go", [], BOOL), info("b", [1])],
+        ["go2", "b2"],
+    )
+    stored = [tensor("m", 1000, np.int64), tensor("one", [1.0]), tensor("two", 2, np.int64)]
+    proto = model([node("Loop", ["m", "", "x"], ["y"], body=inside)], [info("x", [1])], ["y"], stored)
+    assert run(proto, {"x": np.zeros(1, np.float32)})["y"] == 3
+
+
+def test_labels_inside_functions_stay_short() -> None:
+    """Each call makes labels of its own: long ones are made again in each."""
+    long = "n" * 100_000
+    f = function("f", ["x"], ["y"], [node("Relu", ["x"], [long], long), node("Neg", [long], ["y"], long + "2")])
+    calls = [call("f", [a], [b], f"call{i}") for i, (a, b) in enumerate([("x", "h"), ("h", "y")])]
+    forward = imported(model(calls, [info("x", [2])], ["y"], functions=[f], domains={"f": 1}))
+    assert [op.kind for op in forward.graph.ops] == ["relu", "neg"] * 2
+    assert len({op.name for op in forward.graph.ops}) == 4
+    assert max(len(text) for op in forward.graph.ops for text in (op.name, *op.nodes, *op.outputs)) < 1100
 
 
 def test_attributes_and_left_out_inputs_of_a_function() -> None:

@@ -127,6 +127,11 @@ def test_a_node_of_very_many_names_counts_as_several() -> None:
     assert function_sizes(by_key([function("f", [wide])]))["f", "f", ""] == 100
 
 
+def test_a_node_of_very_long_names_counts_as_several() -> None:
+    """A name is read again each time its node is walked: 40,000 characters are as much as 40 nodes."""
+    assert walked([node("Relu", ["x"], ["y" * 39_999]), node("Relu", ["x"], ["y" * 999])], {}) == 41
+
+
 def with_wide_header(wide: int, nodes: list[NodeProto]) -> FunctionProto:
     """A function of `wide` inputs, outputs, attributes and imported domains, of which `nodes` use next to nothing."""
     return helper.make_function(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from onnx import GraphProto
 
 from snplan.frontend.context import LowerContext
 from snplan.frontend.lowering.movement import concat, split
@@ -54,19 +55,36 @@ def lower_loop(ctx: LowerContext, node: NodeView) -> None:
     carried: list[Item] = [item for item in node.items[2:] if item is not None]
     scans: list[list[Item]] = []
     trip = 0
-    while (trips is None or trip < trips) and _goes_on(going):
-        if trip >= MOST_TRIPS:
-            raise Unsupported(f"it runs more than {MOST_TRIPS} times")
-        given = [constant(np.array(trip, np.int64)), going or ctx.scalar(True, DType.BOOL), *carried]
-        results = _inside(ctx, node, "body", given, f"{node.label}/{trip}")
-        if isinstance(results[0], Poison):
-            ctx.poison("", parents=[results[0]])
-            return
-        going = results[0] if isinstance(results[0], Value) else None
-        carried = results[1 : 1 + len(carried)]
-        scans.append(results[1 + len(carried) :])
-        trip += 1
+    assert ctx.subgraphs is not None
+    sure = trips if trips is not None and trips <= MOST_TRIPS and _runs_through(node.attr_graph("body")) else None
+    with ctx.subgraphs.loop(node.label, sure) as unrolled:
+        while (trips is None or trip < trips) and _goes_on(going):
+            if trip >= MOST_TRIPS:
+                raise Unsupported(f"it runs more than {MOST_TRIPS} times")
+            given = [constant(np.array(trip, np.int64)), going or ctx.scalar(True, DType.BOOL), *carried]
+            results = _inside(ctx, node, "body", given, f"{node.label}/{trip}")
+            if isinstance(results[0], Poison):
+                ctx.poison("", parents=[results[0]])
+                return
+            going = results[0] if isinstance(results[0], Value) else None
+            carried = results[1 : 1 + len(carried)]
+            scans.append(results[1 + len(carried) :])
+            trip += 1
+            unrolled(trip)
     ctx.bind_all([*carried, *_stacked(ctx, node, scans, len(node.proto.output) - len(carried))])
+
+
+def _runs_through(body: GraphProto) -> bool:
+    """Whether the body hands its condition on as it is, so that the trip count alone ends the loop."""
+    if len(body.input) < 2 or not body.output:
+        return False
+    name = body.output[0].name
+    for inner in reversed(body.node):
+        if name in inner.output:
+            if inner.op_type != "Identity" or len(inner.input) != 1:
+                return False
+            name = inner.input[0]
+    return name == body.input[1].name
 
 
 def _trips(node: NodeView) -> int | None:
@@ -116,10 +134,13 @@ def lower_scan(ctx: LowerContext, node: NodeView) -> None:
     rows = [_rows(ctx, node, value) for value in values[len(values) - count :]]
     node.need(len({len(row) for row in rows}) == 1, "its scan inputs differ in length")
     scans: list[list[Item]] = []
-    for trip in range(len(rows[0])):
-        results = _inside(ctx, node, "body", [*carried, *(row[trip] for row in rows)], f"{node.label}/{trip}")
-        scans.append(results[len(carried) :])
-        carried = results[: len(carried)]
+    assert ctx.subgraphs is not None
+    with ctx.subgraphs.loop(node.label, len(rows[0])) as unrolled:
+        for trip in range(len(rows[0])):
+            results = _inside(ctx, node, "body", [*carried, *(row[trip] for row in rows)], f"{node.label}/{trip}")
+            scans.append(results[len(carried) :])
+            carried = results[: len(carried)]
+            unrolled(trip + 1)
     ctx.bind_all([*carried, *_stacked(ctx, node, scans, len(node.proto.output) - len(carried))])
 
 
