@@ -112,9 +112,8 @@ class Scope:
         if not self.prefix:
             return name
         whole = self.prefix + name
-        return (
-            whole if len(whole) <= LONGEST_LABEL else f"{whole[: LONGEST_LABEL // 2]}...{whole[-LONGEST_LABEL // 2 :]}"
-        )
+        half = LONGEST_LABEL // 2
+        return whole if len(whole) <= LONGEST_LABEL else f"{whole[:half]}...{whole[-half:]}"
 
     def find(self, name: str) -> Item | None:
         """What `name` stands for here, or None."""

@@ -25,6 +25,7 @@ from frontend_support import (
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from snplan.errors import ModelError
+from snplan.frontend.values import Scope
 from snplan.frontend.walk import Walker
 
 
@@ -337,9 +338,14 @@ def nested_loops(depth: int, trips: int, first: Sequence[NodeProto] = ()) -> Mod
 def test_nested_loops_are_refused_before_they_are_unrolled(
     depth: int, trips: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = []
+    seen: list[str] = []
     walk = Walker.node
-    monkeypatch.setattr(Walker, "node", lambda self, *given: (seen.append(None), walk(self, *given)))
+
+    def counted(self: Walker, proto: NodeProto, scope: Scope, index: int) -> None:
+        seen.append(proto.op_type)
+        walk(self, proto, scope, index)
+
+    monkeypatch.setattr(Walker, "node", counted)
     with pytest.raises(ModelError, match=r"node 'out.*': with .* trips of this loop, loops are unrolled to") as caught:
         imported(nested_loops(depth, trips))
     assert caught.value.code == "SNP-I004"

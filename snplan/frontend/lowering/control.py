@@ -84,7 +84,7 @@ def _runs_through(body: GraphProto) -> bool:
             if inner.op_type != "Identity" or len(inner.input) != 1:
                 return False
             name = inner.input[0]
-    return name == body.input[1].name
+    return bool(name == body.input[1].name)
 
 
 def _trips(node: NodeView) -> int | None:
