@@ -403,10 +403,11 @@ def _arena_budget(budget: int, reserve: int, step: IndexedStep, lowest: Floor) -
 
 def _no_plan(search: Search, options: CompileOptions) -> Exception:
     if search.host_needed is not None and options.host_bytes is not None:
+        limit = "the pools' size" if options.pools else "--host-mem"
         return NoPlanError(
             "SNP-P002",
-            f"every plan found needs more pinned host memory than --host-mem {format_bytes(options.host_bytes)}; the "
-            f"least asked for was {format_bytes(search.host_needed)}. Raise --host-mem or the budget",
+            f"every plan found needs more pinned host memory than {limit} {format_bytes(options.host_bytes)}; the "
+            f"least asked for was {format_bytes(search.host_needed)}. Raise {limit} or the budget",
             details={
                 "budget_bytes": options.budget_bytes,
                 "host_needed_bytes": search.host_needed,

@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from snplan.cost.pools import Pool, pools_from
+from snplan.cost.pools import Pool, bounds, pools_from
 from snplan.errors import UsageError
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def parse_device(text: str, where: str) -> Device:
     """The device that a TOML text describes; every field must be there. Raises UsageError (SNP-U046) naming `where`."""
     try:
         return device_from(tomllib.loads(text), where)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
         raise UsageError("SNP-U046", f"{where} is not TOML: {error}") from error
 
 
@@ -165,11 +165,11 @@ def _check(value: object, name: str, kind: str, where: str) -> None:
         if not isinstance(value, str):
             raise UsageError("SNP-U046", f"{where}: {name} must be a string, not {value!r}")
         return
-    lowest = 0 if name.endswith("_us") or name == "reserve_bytes" else 1
+    lowest, highest = bounds(name)
     if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
         raise UsageError("SNP-U046", f"{where}: {name} must be an integer of at least {lowest}, not {value!r}")
-    if name.endswith("_percent") and value > 100:
-        raise UsageError("SNP-U046", f"{where}: {name} must be at most 100, not {value}")
+    if value > highest:
+        raise UsageError("SNP-U046", f"{where}: {name} must be at most {highest}")
 
 
 def _folder(name: str = "devices") -> Any:

@@ -19,9 +19,13 @@ if TYPE_CHECKING:
     from snplan.cost.device import Device
 
 HOST = "host"
+MOST_US = 10**9
+"""Microseconds of one thing that a device does: times of whole steps then fit into 64 bits with room to spare."""
+MOST = 2**62
+"""Bytes, rates and counts of a device."""
 _TEXT = re.compile(
     r"(?P<name>[A-Za-z][A-Za-z0-9_-]*):(?P<size>[^@+,]+)"
-    r"(?:@(?P<out>[^@+,/]+)/s(?:,(?P<back>[^@+,/]+)/s)?)?(?:\+(?P<latency>\d+)us)?"
+    r"(?:@(?P<out>[^@+,/]+)/s(?:,(?P<back>[^@+,/]+)/s)?)?(?:\+(?P<latency>[0-9]{1,18})us)?"
 )
 _EXAMPLES = (
     "write NAME:SIZE[@RATE/s[,RATE/s]][+Nus], for example host:64G, peer:8G@10GB/s or remote:1T@6GB/s,5GB/s+20us"
@@ -80,6 +84,8 @@ def parse_pool(text: str, link: Link) -> Pool:
         raise UsageError("SNP-U007", f"--pool {text!r} is no pool; {_EXAMPLES}")
     name, size = match["name"], parse_bytes(match["size"], what="--pool size")
     latency = link.copy_latency_us if match["latency"] is None else int(match["latency"])
+    if latency > MOST_US:
+        raise UsageError("SNP-U007", f"--pool {text!r}: the latency is above {MOST_US:,} us; {_EXAMPLES}")
     if match["out"] is None:
         if name != HOST:
             raise UsageError("SNP-U007", f"--pool {text!r} has no rate, which only host may go without; {_EXAMPLES}")
@@ -121,12 +127,19 @@ def _pool(row: Mapping[str, Any], where: str) -> Pool:
     if not isinstance(values["name"], str) or not values["name"]:
         raise UsageError("SNP-U046", f"{where}: a pool's name must be a string, not {values['name']!r}")
     for name in wanted[1:]:
-        value, lowest = values[name], 0 if name.endswith("_us") else 1
-        if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
+        (lowest, highest), value = bounds(name), values[name]
+        if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= highest:
             raise UsageError(
-                "SNP-U046", f"{where}: {name} of pool {values['name']} must be an integer from {lowest} up"
+                "SNP-U046", f"{where}: {name} of pool {values['name']} must be an integer from {lowest} to {highest}"
             )
     return Pool(**values)
+
+
+def bounds(name: str) -> tuple[int, int]:
+    """The least and the greatest value of the integer field called so of a device or a pool."""
+    if name.endswith("_us"):
+        return 0, MOST_US
+    return (0 if name == "reserve_bytes" else 1), (100 if name.endswith("_percent") else MOST)
 
 
 def unique(pools: Sequence[Pool]) -> tuple[Pool, ...]:

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from snplan.cost.device import Device, Precision, device_from
+from snplan.cost.pools import MOST, MOST_US
 from snplan.errors import UsageError
 from snplan.ir import Attr, Attrs, Spec
 from snplan.plan.pieces import PIECES, pieces_of
@@ -152,7 +153,12 @@ def profiled_device(profile: Profile) -> Device:
 
 def _check(profile: Profile, path: Path) -> None:
     for op in profile.ops:
-        if not op.engines or any(engine.us < 1 or engine.workspace_bytes < 0 for engine in op.engines):
+        if not op.engines or not all(map(_sound, op.engines)):
             raise UsageError(
-                "SNP-U047", f"profile {path}: {op.signature} needs engines of at least 1 us and 0 workspace bytes"
+                "SNP-U047",
+                f"profile {path}: {op.signature} needs engines of 1 to {MOST_US:,} us and 0 workspace bytes or more",
             )
+
+
+def _sound(engine: Engine) -> bool:
+    return 1 <= engine.us <= MOST_US and 0 <= engine.workspace_bytes <= MOST and engine.id >= 0

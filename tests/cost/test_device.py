@@ -107,6 +107,12 @@ def test_broken_toml() -> None:
         parse_device("name = ", "x.toml")
 
 
+@pytest.mark.parametrize("text", ["processors = 1" + "0" * 5000, "name = " + "[" * 100_000])
+def test_toml_beyond_what_python_reads(text: str) -> None:
+    with pytest.raises(UsageError, match=r"SNP-U046: x\.toml is not TOML"):
+        parse_device(text, "x.toml")
+
+
 def test_missing_fields_are_named() -> None:
     values = fields_of("h200")
     del values["launch_us"], values["title"]
@@ -125,6 +131,10 @@ def test_missing_fields_are_named() -> None:
         ("launch_us", -1, "launch_us must be an integer of at least 0"),
         ("fp32_flops", 1.5e12, "fp32_flops must be an integer"),
         ("compute_percent", 101, "compute_percent must be at most 100"),
+        ("graph_launch_us", 10**9 + 1, "graph_launch_us must be at most 1000000000"),
+        ("copy_latency_us", 10**30, "copy_latency_us must be at most 1000000000"),
+        ("processors", 2**62 + 1, "processors must be at most 4611686018427387904"),
+        ("h2d_bytes_per_s", 10**400, "h2d_bytes_per_s must be at most"),
         ("h2d_both_bytes_per_s", 60_000_000_000, "h2d_both_bytes_per_s must not exceed h2d_bytes_per_s"),
     ],
 )

@@ -44,7 +44,9 @@ def test_the_papers_pools() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "host", "host:", "peer:8G", "8G@10GB/s", "peer:8G@10GB", "peer:8G@/s", "a b:1G@1G/s", "p:1G@1G/s+5ms"]
+    "text",
+    ["", "host", "host:", "peer:8G", "8G@10GB/s", "peer:8G@10GB", "peer:8G@/s", "a b:1G@1G/s", "p:1G@1G/s+5ms"]
+    + ["p:1G@1G/s+1000000001us", "p:1G@1G/s+" + "9" * 5000 + "us"],
 )
 def test_what_is_no_pool(text: str) -> None:
     with pytest.raises(UsageError, match="SNP-U00"):
@@ -76,6 +78,8 @@ def test_a_device_file_may_have_pools() -> None:
         [{**pool("a", 1).summary(), "bytes": 0}],
         [{**pool("a", 1).summary(), "bytes": True}],
         [{**pool("a", 1).summary(), "name": ""}],
+        [{**pool("a", 1).summary(), "copy_latency_us": 10**10}],
+        [{**pool("a", 1).summary(), "h2d_bytes_per_s": 10**30}],
     ],
 )
 def test_broken_pools_of_a_device_file(rows: object) -> None:

@@ -117,7 +117,18 @@ def test_profile_with_a_broken_device() -> None:
         (
             '{"format": 1, "device": {}, "versions": {}, '
             '"ops": [{"signature": "s", "engines": [{"id": 0, "workspace_bytes": 0, "us": 0}]}]}',
-            "at least 1 us",
+            "of 1 to 1,000,000,000 us",
+        ),
+        *(
+            (
+                '{"format": 1, "device": {}, "versions": {}, "ops": [{"signature": "s", "engines": [%s]}]}' % engine,
+                "s needs engines of 1 to",
+            )
+            for engine in (
+                '{"id": 0, "workspace_bytes": 0, "us": 1000000001}',
+                '{"id": 0, "workspace_bytes": 9223372036854775807, "us": 1}',
+                '{"id": -1, "workspace_bytes": 0, "us": 1}',
+            )
         ),
     ],
 )
