@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from snplan.arena.jit import kernel
+from snplan.arena.jit import inner, kernel
 from snplan.arena.problem import Int64
 
 HUGE = 1 << 62
@@ -37,7 +37,7 @@ def fit(start: Int64, end: Int64, size: Int64, order: Int64, offset: Int64, coun
     return height
 
 
-@kernel
+@inner
 def _gap(
     bottom: Int64, top: Int64, begin: Int64, until: Int64, count: int, start: int, end: int, size: int, smallest: bool
 ) -> int:
@@ -99,7 +99,7 @@ def fit_by_time(
     return height
 
 
-@kernel
+@inner
 def _list_starts(first: Int64, last: Int64, stretches: int) -> Int64:
     """Return where the list of each stretch starts in the common room; the list of the long buffers is the last."""
     base = np.zeros(stretches + 2, np.int64)
@@ -114,7 +114,7 @@ def _list_starts(first: Int64, last: Int64, stretches: int) -> Int64:
     return base
 
 
-@kernel
+@inner
 def _insert(entry: Int64, base: Int64, filled: Int64, which: int, offset: Int64, i: int) -> None:
     """Put a buffer into a list at its place by offset."""
     at = filled[which]
@@ -125,7 +125,7 @@ def _insert(entry: Int64, base: Int64, filled: Int64, which: int, offset: Int64,
     entry[at] = i
 
 
-@kernel
+@inner
 def _merge(listed: Int64, merged: int, fresh: Int64, offset: Int64) -> None:
     """Merge buffers into a list whose first `merged` entries are in the order of their offsets."""
     if len(fresh) == 0:
@@ -141,7 +141,7 @@ def _merge(listed: Int64, merged: int, fresh: Int64, offset: Int64) -> None:
         at -= 1
 
 
-@kernel
+@inner
 def _sort(listed: Int64, key: Int64) -> None:
     """Sort by key, in place (Shell's sort: np.argsort takes seconds to compile)."""
     step = len(listed) // 2
@@ -155,7 +155,7 @@ def _sort(listed: Int64, key: Int64) -> None:
         step //= 2
 
 
-@kernel
+@inner
 def _gap_in(
     listed: Int64, count: int, start: Int64, end: Int64, size: Int64, offset: Int64, i: int, smallest: bool
 ) -> int:
@@ -172,7 +172,7 @@ def _gap_in(
     return current if best < 0 else best
 
 
-@kernel
+@inner
 def _gap_between(
     entry: Int64,
     base: Int64,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from snplan.arena.jit import kernel
+from snplan.arena.jit import inner, kernel
 from snplan.arena.problem import Int64
 
 SPAN = 8  # stretches of time; a buffer over more of them is in the one list of long buffers
@@ -104,7 +104,7 @@ def settle(wished: Wished, granted: Granted, lists: Lists, order: Int64, capacit
     return work
 
 
-@kernel
+@inner
 def _near(wished: Wished, granted: Granted, lists: Lists, i: int, near: Int64) -> tuple[int, int]:
     """Return how many placed buffers are live within the wish of `i`, now in `near`; and the looks that took.
 
@@ -132,7 +132,7 @@ def _near(wished: Wished, granted: Granted, lists: Lists, i: int, near: Int64) -
     return count, looks
 
 
-@kernel
+@inner
 def _cheapest(wished: Wished, granted: Granted, near: Int64, i: int, least: int, capacity: int) -> tuple[int, int]:
     """Return the offset of the least loss, the lowest of them, or -1 where none is below `least`; and the looks.
 
@@ -154,7 +154,7 @@ def _cheapest(wished: Wished, granted: Granted, near: Int64, i: int, least: int,
     return best_at, looks
 
 
-@kernel
+@inner
 def _loss(wished: Wished, granted: Granted, near: Int64, i: int, offset: int, most: int) -> tuple[int, int]:
     """Return what all wishes lose with `i` at an offset, HUGE where its need collides (or the loss passes `most`)."""
     top = offset + wished.size[i]
@@ -176,7 +176,7 @@ def _loss(wished: Wished, granted: Granted, near: Int64, i: int, offset: int, mo
     return taken + (start - wished.early[i]) + (wished.late[i] - end), looks
 
 
-@kernel
+@inner
 def _trim(wished: Wished, granted: Granted, near: Int64, i: int) -> None:
     """Take from the others at the addresses of `i` what its need overlaps of their live intervals."""
     offset, top = granted.offset[i], granted.offset[i] + wished.size[i]
@@ -188,7 +188,7 @@ def _trim(wished: Wished, granted: Granted, near: Int64, i: int) -> None:
                 granted.start[j] = max(granted.start[j], wished.end[i])
 
 
-@kernel
+@inner
 def _extend(wished: Wished, granted: Granted, near: Int64, i: int) -> None:
     """Give `i` all of its wish that is free at its addresses."""
     offset, top = granted.offset[i], granted.offset[i] + wished.size[i]

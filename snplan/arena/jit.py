@@ -7,7 +7,7 @@ none of it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numba
 
@@ -16,7 +16,16 @@ F = TypeVar("F", bound=Callable[..., object])
 
 def kernel(function: F) -> F:
     """Return the function compiled, from the cache where there is a folder for one."""
+    return _compiled(function, no_cfunc_wrapper=True)
+
+
+def inner(function: F) -> F:
+    """Return the function compiled for other kernels alone: what Python needs to call it takes long to compile."""
+    return _compiled(function, no_cfunc_wrapper=True, no_cpython_wrapper=True)
+
+
+def _compiled(function: F, **options: Any) -> F:
     try:
-        return cast(F, numba.njit(cache=True, nogil=True)(function))
+        return cast(F, numba.njit(cache=True, nogil=True, **options)(function))
     except RuntimeError:  # no folder that the cache may write to
-        return cast(F, numba.njit(nogil=True)(function))
+        return cast(F, numba.njit(nogil=True, **options)(function))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from snplan.arena.jit import kernel
+from snplan.arena.jit import inner, kernel
 from snplan.arena.problem import Int64
 
 HUGE = 1 << 62
@@ -94,7 +94,7 @@ def neighbors(start: Int64, end: Int64, order: Int64) -> tuple[Int64, Int64]:
     return first, neighbor
 
 
-@kernel
+@inner
 def _still_live(live: Int64, count: int, end: Int64, time: int) -> int:
     """Return how many of some buffers end after a time; these now come first."""
     kept = 0
@@ -141,13 +141,13 @@ def search(model: Model, state: State, switches: Switches, capacity: int, limit:
             _take(state, chosen[depth], marks[depth], marks[depth + 1])
 
 
-@kernel
+@inner
 def _is_before(offset: int, i: int, last_offset: int, last: int) -> bool:
     """Return whether a buffer at this offset should have been placed before the last one."""
     return offset < last_offset or (offset == last_offset and i < last)
 
 
-@kernel
+@inner
 def _blocked(model: Model, state: State, i: int) -> bool:
     """Return whether an unplaced fixed buffer is in the way of a free buffer at its floor."""
     if model.fixed[i] >= 0:
@@ -163,7 +163,7 @@ def _blocked(model: Model, state: State, i: int) -> bool:
     return False
 
 
-@kernel
+@inner
 def _examine(model: Model, state: State, switches: Switches, capacity: int, last_offset: int, last: int) -> int:
     """Return the offset below which the next buffer must lie; 0 when the node is dead. Refreshes `state.bound`."""
     ceiling = _bounds(model, state, last_offset, last)
@@ -178,7 +178,7 @@ def _examine(model: Model, state: State, switches: Switches, capacity: int, last
     return ceiling if switches.dominance else HUGE
 
 
-@kernel
+@inner
 def _bounds(model: Model, state: State, last_offset: int, last: int) -> int:
     """Return the lowest top of a buffer that could be placed next; 0 when a fixed buffer has become impossible."""
     size, fixed, floor, bound, link = model.size, model.fixed, state.floor, state.bound, state.link
@@ -196,7 +196,7 @@ def _bounds(model: Model, state: State, last_offset: int, last: int) -> int:
     return ceiling
 
 
-@kernel
+@inner
 def _support(model: Model, state: State, last_offset: int, last: int) -> None:
     """Raise the bound of every buffer passed over to the lowest top that it can still come to rest on."""
     size, fixed, floor, bound, link = model.size, model.fixed, state.floor, state.bound, state.link
@@ -214,7 +214,7 @@ def _support(model: Model, state: State, last_offset: int, last: int) -> None:
         i = link[i]
 
 
-@kernel
+@inner
 def _each_fits(size: Int64, bound: Int64, link: Int64, capacity: int) -> bool:
     """Return whether every unplaced buffer fits above its bound."""
     i = link[len(size)]
@@ -225,7 +225,7 @@ def _each_fits(size: Int64, bound: Int64, link: Int64, capacity: int) -> bool:
     return True
 
 
-@kernel
+@inner
 def _sections_fit(model: Model, state: State, capacity: int) -> bool:
     """Return whether the unplaced buffers of every section, one on the other and none below its bound, end in time.
 
@@ -249,7 +249,7 @@ def _sections_fit(model: Model, state: State, capacity: int) -> bool:
     return fits
 
 
-@kernel
+@inner
 def _sort(order: Int64, key: Int64) -> None:
     """Sort an order that is nearly sorted already."""
     for k in range(1, len(order)):
@@ -260,13 +260,13 @@ def _sort(order: Int64, key: Int64) -> None:
         order[at] = i
 
 
-@kernel
+@inner
 def _add(stack: Int64, bound: int, size: int) -> None:
     for k in range(len(stack)):
         stack[k] = max(stack[k], bound) + size
 
 
-@kernel
+@inner
 def _next_branch(
     model: Model, state: State, switches: Switches, ceiling: int, previous: int, last_offset: int, last: int
 ) -> int:
@@ -294,7 +294,7 @@ def _next_branch(
     return best
 
 
-@kernel
+@inner
 def _put(model: Model, state: State, i: int, mark: int) -> int:
     """Place a buffer, raise the floors of its neighbors, and return the new end of the trail."""
     placed, floor, trail, neighbor = state.placed, state.floor, state.trail, model.neighbor
@@ -312,7 +312,7 @@ def _put(model: Model, state: State, i: int, mark: int) -> int:
     return mark
 
 
-@kernel
+@inner
 def _take(state: State, i: int, mark: int, end: int) -> None:
     """Undo `_put`, whose trail is `mark .. end`."""
     floor, trail = state.floor, state.trail

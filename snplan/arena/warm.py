@@ -1,4 +1,4 @@
-"""Compiles all kernels at once, for installations: `python -m snplan.arena.warm` takes about ten seconds, once.
+"""Compiles all kernels at once, for installations: `python -m snplan.arena.warm` takes about eight seconds, once.
 
 Without it the first plans that need a kernel compile it. The result is kept beside the source, or where
 `NUMBA_CACHE_DIR` says, and holds for the machine's processor.
