@@ -23,7 +23,7 @@ from snplan.passes.lean import lean_drafts
 from snplan.passes.lower import lowered
 from snplan.passes.realise import Candidate, Costs, isolated, keep_all, realise
 from snplan.passes.recompute import bottlenecks, drop_order, drops_that_free, worth_moving
-from snplan.passes.trials import LEAST_GAIN, Trials
+from snplan.passes.trials import LEAST_GAIN, MOST_LOSS, Trials
 
 # What the link can move in the forward pass, in parts of which it is left the tensors that are dearest to recompute,
 # and the bound on a recomputed segment in parts of the budget.
@@ -37,6 +37,7 @@ LEAST_SKETCHES, FIRST_SKETCHES, MOST_SKETCHES = 4, 12, 300
 FIRST_ACTIONS, SKETCHED_ACTIONS, MORE_ACTIONS = 12_000, 80_000, 25_000
 FEW_OPS = 1000
 LOWER_SKETCHES = 4  # of those for the budget itself there is at least one for a lower target
+WIN_BACK = 4  # what is lost to fragmentation buys so many times the sketches that other losses do
 LOWER_TARGETS = (0.985, 0.96, 0.9, 0.8, 0.65)
 
 
@@ -96,13 +97,14 @@ class Search:
         if not trials.host_suffices():
             return
         self._finish(trials)
+        shortest = min(trials.times.values())
         for part in LOWER_TARGETS:
             target = max(int(self.budget * part), self.floor.bytes)
             best = trials.ranked()
             met = left <= 0 and self._is_met(trials.times[best[0]])
             if self.interrupted() or target == trials.target or met:
                 break
-            trials = self._tried(everything, target, left, best[:STARTS])
+            trials = self._tried(everything, target, left, best[:STARTS], shortest)
             left -= trials.work
             self._finish(trials)
         if self.best is None:
@@ -110,9 +112,14 @@ class Search:
         elif all(self.best is not other for other in self.extra):
             self.best = lowered(self.best, self.costs)
 
-    def _tried(self, everything: Candidate, target: int, left: int, drafts: Sequence[Draft] = ()) -> Trials:
-        """Trials for a target that begin with `drafts` and, if actions are `left` to be sketched, with new ones."""
-        trials = self._trials(target, max(left, self._allowance() // LOWER_SKETCHES))
+    def _tried(
+        self, everything: Candidate, target: int, left: int, drafts: Sequence[Draft] = (), least: int = 0
+    ) -> Trials:
+        """Trials for a target that begin with `drafts` and, if actions are `left` to be sketched, with new ones.
+
+        `least` are microseconds that drafts are hardly below: what plans lose to that is what they may win.
+        """
+        trials = self._trials(target, max(left, self._allowance() // LOWER_SKETCHES), least)
         for draft in (*drafts, *(self._starts(trials, everything) if left > 0 else ())):
             trials.improve(draft)
         trials.shake()
@@ -150,8 +157,9 @@ class Search:
                 least += step.cost[op]
         return least
 
-    def _trials(self, target: int, allowance: int) -> Trials:
+    def _trials(self, target: int, allowance: int, least: int = 0) -> Trials:
         ops = max(1, len(self.step.ops))
+        lost = WIN_BACK * (self.best.step_us / least - 1) if least and self.best is not None else MOST_LOSS
         return Trials(
             step=self.step,
             costs=self.costs,
@@ -159,6 +167,7 @@ class Search:
             least_us=self._least_us,
             allowance=allowance,
             extra=min(MOST_SKETCHES * ops, MORE_ACTIONS * min(ops, FEW_OPS) // ops),
+            most_loss=min(lost, MOST_LOSS),
             host_limit=self.host_limit,
             interrupted=self.interrupted,
         )
@@ -174,7 +183,7 @@ class Search:
             if trials.is_over():
                 break
         self.progress("planning", families / (families + 2))
-        return sorted(dict.fromkeys(found), key=trials.times.__getitem__)
+        return sorted(dict.fromkeys(found), key=trials.time)
 
     def _families(self) -> Iterator[tuple[list[int], int]]:
         """Orders of drops, and the bytes that need not be dropped because the link moves them."""
@@ -192,7 +201,7 @@ class Search:
             for number, draft in enumerate(trials.ranked()[:finalists]):
                 best = self.best
                 if best is not None and (best.step_us <= trials.times[draft] or (number and self.interrupted())):
-                    return
+                    break
                 candidate = realise(
                     trials.schedule(draft),
                     trials.target,

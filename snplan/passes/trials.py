@@ -22,6 +22,7 @@ HALVINGS = 2
 PATIENCE = 8
 RECENT = 32
 MOST_LOSS = 0.1  # more than that is worth no more sketches
+LEAN_NEAR = 1.01  # times the least time
 LEAST_GAIN = 3000  # a change has to save one such part of the step
 
 
@@ -29,9 +30,10 @@ LEAST_GAIN = 3000  # a change has to save one such part of the step
 class Trials:
     """Drafts for `target` bytes and their times; sketches of `allowance` actions, about, are made in all.
 
-    extra     actions more for each percent that the best draft takes above `least_us`
+    extra     actions more for each percent that the best draft takes above `least_us`, up to `most_loss`
     least_us  microseconds of all ops without recomputes: no draft is below
-    times     draft -> estimated microseconds, or a lower bound on them where they are not the least so far
+    times     draft -> estimated microseconds
+    bounds    draft -> a lower bound on them, for drafts that are not estimated: others are as fast, or work is over
     """
 
     step: IndexedStep
@@ -39,11 +41,13 @@ class Trials:
     target: int
     allowance: int
     extra: int = 0
+    most_loss: float = MOST_LOSS
     least_us: int = 1
     host_limit: int | None = None
     interrupted: Callable[[], bool] = lambda: False
     times: dict[Draft, int] = field(default_factory=dict)
     work: int = 0
+    bounds: dict[Draft, int] = field(default_factory=dict)
     _saved: frozenset[int] = field(init=False)
     _recent: dict[Draft, Sketch] = field(default_factory=dict)
     _last: tuple[Draft, Schedule] | None = None
@@ -58,7 +62,7 @@ class Trials:
         if self.work < self.allowance:
             return False
         shortest = min(self.times.values(), default=self.least_us)
-        loss = min(shortest / self.least_us - 1, MOST_LOSS)
+        loss = min(shortest / self.least_us - 1, self.most_loss)
         return self.work >= self.allowance + self.extra * 100 * loss
 
     def schedule(self, draft: Draft) -> Schedule:
@@ -75,17 +79,23 @@ class Trials:
         return sketch(self.schedule(draft), self.target, self.costs, draft.leanings) if recent is None else recent
 
     def time(self, draft: Draft) -> int:
-        """Estimated microseconds of a draft, as in `times`."""
-        if draft not in self.times:
-            self.times[draft] = self._estimate(draft)
-        return self.times[draft]
+        """Estimated microseconds of a draft, or a lower bound on them, no lower than the least of all."""
+        if draft not in self.times and draft not in self.bounds:
+            self._estimate(draft)
+        return self.times[draft] if draft in self.times else self.bounds[draft]
 
-    def _estimate(self, draft: Draft) -> int:
+    def _estimate(self, draft: Draft) -> None:
+        """Note the time of a draft, or a lower bound on it."""
         schedule = self.schedule(draft)
         least = self.least_us + schedule.recompute_us()
         shortest = min(self.times.values(), default=NO_PLAN)
         if least >= shortest or (self.times and self.is_over()):
-            return max(least, shortest + 1)
+            self.bounds[draft] = max(least, shortest + 1)
+        else:
+            self.times[draft] = self._sketched(draft, schedule)
+
+    def _sketched(self, draft: Draft, schedule: Schedule) -> int:
+        """Estimated microseconds of a draft, which is sketched for that."""
         found = sketch(schedule, self.target, self.costs, draft.leanings)
         if found is None:
             return NO_PLAN
@@ -109,8 +119,11 @@ class Trials:
         return min(self.times.values()) - TOO_MUCH_HOST + (self.host_limit or 0)
 
     def ranked(self) -> list[Draft]:
-        """All drafts, fastest first."""
-        return sorted(self.times, key=lambda draft: (self.times[draft], len(draft.dropped)))
+        """Drafts, fastest first; of those that take the same time, which mostly are one plan, one alone."""
+        found: dict[int, Draft] = {}
+        for draft in sorted(self.times, key=lambda draft: (self.times[draft], len(draft.dropped))):
+            found.setdefault(self.times[draft], draft)
+        return list(found.values())
 
     def best_prefix(self, drops: Sequence[int], guess: int) -> Draft:
         """The best draft that drops a prefix of `drops`, searched from `guess` drops in smaller and smaller steps."""
@@ -120,7 +133,7 @@ class Trials:
         for _ in range(HALVINGS):
             for count in (guess - stride, guess + stride):
                 draft = Draft(dropped=frozenset(drops[: max(0, count)]))
-                if not self.is_over() and self.time(draft) < self.times[best]:
+                if not self.is_over() and self.time(draft) < self.time(best):
                     best, guess = draft, min(len(drops), max(0, count))
             stride = max(1, stride // 3)
         return best
@@ -128,7 +141,7 @@ class Trials:
     def improve(self, draft: Draft, keeping: frozenset[int] = frozenset()) -> Draft:
         """`draft` changed for the better, one change after another, as long as its time falls.
 
-        Tensors of `keeping` are not dropped.
+        Tensors of `keeping` are not dropped. Leanings, which take most sketches, are only changed near the best time.
         """
         self.time(draft)
         while not self.is_over():
@@ -147,14 +160,15 @@ class Trials:
         tried: set[Draft] = set()
         failed = 0
         while failed < PATIENCE and not self.is_over():
-            near = ((tensor, best.keeping((tensor,))) for tensor in dearest(best, self.step))
-            tensor, start = next(((t, draft) for t, draft in near if draft not in tried), (-1, best))
-            if tensor < 0:
+            near = {best.keeping((tensor,)): tensor for tensor in dearest(best, self.step)}
+            starts = [draft for draft in near if draft not in tried][:PATIENCE]
+            if not starts:
                 break
+            start = min(starts, key=self.time)
             tried.add(start)
-            found = self.improve(start, frozenset((tensor,)))
+            found = self.improve(start, frozenset((near[start],)))
             failed += 1
-            if self.times[found] < self.times[best]:
+            if self.time(found) < self.time(best):
                 best, failed = self.improve(found), 0
 
     def _better(self, draft: Draft, keeping: frozenset[int]) -> Draft | None:
@@ -162,7 +176,7 @@ class Trials:
         now = self.sketch(draft)
         if now is None:
             return None
-        below = self.times[draft] - now.step_us // LEAST_GAIN
+        below = self.time(draft) - now.step_us // LEAST_GAIN
         excess = host_excess(now.layout, self.host_limit)
         for near in self._near(draft, now, max(excess, self._stalled(now))):
             allowed = [other for other in near if keeping.isdisjoint(other.dropped)]
@@ -176,7 +190,8 @@ class Trials:
         yield from relieved(draft, now, self.costs, self.target)
         yield lightened(draft, now, excess)
         yield taken_back(draft, self.step)
-        yield from leaned(draft, now, self.costs, self.target)
+        if self.time(draft) <= min(self.times.values()) * LEAN_NEAR:
+            yield from leaned(draft, now, self.costs, self.target)
 
     def _stalled(self, found: Sketch) -> int:
         """Bytes that the link moves to the host while ops wait."""
@@ -191,5 +206,5 @@ class Trials:
             if self.is_over():
                 break
             if self.time(draft) < below:
-                best, below = draft, self.times[draft]
+                best, below = draft, self.time(draft)
         return best

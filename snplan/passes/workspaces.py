@@ -86,12 +86,12 @@ def trade_engines(
     for position in range(len(runs)):
         for value, size in stops[position]:
             sweep.occupy(done[value], size)
-        _choose(residency, int(limit[position]), sweep, position, chosen)
+        _choose(residency, limit, sweep, position, chosen)
         for value, size in leaves[position]:
             done[value] = sweep.leave(size, sweep.now)
     sweep = _Sweep(copy_us, patient)
     for position in range(len(runs) - 1, -1, -1):
-        _choose(residency, int(limit[position]), sweep, position, chosen)
+        _choose(residency, limit, sweep, position, chosen)
         for _, size in comes[position]:
             sweep.occupy(sweep.leave(size, sweep.now), size)
     return _set(residency, chosen)
@@ -118,14 +118,14 @@ def _transfers(residency: Residency) -> tuple[list[list[tuple[int, int]]], ...]:
     return leaves, stops, comes
 
 
-def _choose(residency: Residency, limit: int, sweep: _Sweep, position: int, chosen: list[int]) -> None:
+def _choose(residency: Residency, limit: Live, sweep: _Sweep, position: int, chosen: list[int]) -> None:
     """Run the op at `position` with the engine with which it ends first, of those up to the one chosen so far."""
     op = residency.schedule.runs[position]
     choices = residency.schedule.step.engines[op]
     if not sweep.leaving:
-        sweep.run(sweep.now + (choices[chosen[position]].us if choices else residency.schedule.step.cost[op]))
+        sweep.now += choices[chosen[position]].us if choices else residency.schedule.step.cost[op]
         return
-    room = limit - int(residency.live[position])
+    room = int(limit[position]) - int(residency.live[position])
     if not choices:
         sweep.run(sweep.wait(room) + residency.schedule.step.cost[op])
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,12 +17,13 @@ from snplan.analysis.schedule import build_schedule
 from snplan.compiler import CompileOptions, Prepared, plan_prepared, prepare
 from snplan.cost.device import load_device
 from snplan.frontend import load_model
+from snplan.passes import trials as trials_module
 from snplan.passes.evict import fit
 from snplan.passes.improve import Draft, dearest, filled, lightened, losses, relieved, taken_back
 from snplan.passes.realise import Costs, sketch, step_costs
-from snplan.passes.search import Search, keep_all_candidate
+from snplan.passes.search import WIN_BACK, Search, keep_all_candidate
 from snplan.passes.slots import slot_bytes
-from snplan.passes.trials import Trials
+from snplan.passes.trials import MOST_LOSS, Trials
 
 
 def costs_of(step: IndexedStep) -> Costs:
@@ -217,3 +219,53 @@ def test_the_benchmark_knows_its_sections(checkout: Path) -> None:
     for section in ("overhead", "floor", "batch", "monotone"):
         assert f'"{section}"' in text
         assert (checkout / "benchmarks" / f"planner_{section}.py").exists()
+
+
+def test_a_draft_that_others_beat_is_bounded_not_ranked() -> None:
+    step = tall(8)
+    trials = Trials(step=step, costs=costs_of(step), target=64 * MIB, allowance=10**6, least_us=sum(step.cost))
+    assert trials.time(Draft()) == 16 * 100
+    dropping = Draft(dropped=frozenset({step.names.index("t3")}))
+    assert trials.time(dropping) == 17 * 100
+    assert list(trials.bounds) == [dropping]
+    assert trials.ranked() == [Draft()]
+
+
+def test_of_drafts_that_take_the_same_time_one_is_ranked() -> None:
+    step = tall(8)
+    trials = Trials(step=step, costs=costs_of(step), target=64 * MIB, allowance=10**6)
+    assert trials.time(Draft().turned(0)) == trials.time(Draft())
+    assert len(trials.times) == 2
+    assert len(trials.ranked()) == 1
+
+
+def test_leanings_change_only_near_the_best_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = tall(12, us=5)
+    trials = Trials(step=step, costs=costs_of(step), target=6 * MIB, allowance=10**6)
+    looked: list[Draft] = []
+
+    def none_found(draft: Draft, *_: object) -> Iterator[list[Draft]]:
+        looked.append(draft)
+        yield []
+
+    monkeypatch.setattr(trials_module, "leaned", none_found)
+    trials.improve(Draft(dropped=frozenset(step.names.index(f"t{i}") for i in range(1, 12))))
+    trials.shake()
+    best = min(trials.times.values())
+    assert looked
+    assert trials.time(looked[-1]) <= best * trials_module.LEAN_NEAR
+    slow = Draft()
+    assert trials.time(slow) > best * trials_module.LEAN_NEAR
+    looked.clear()
+    trials.improve(slow)
+    assert slow not in looked
+
+
+def test_what_fragmentation_costs_buys_sketches_for_lower_targets() -> None:
+    step = tall(10)
+    found = search(step, 6 * MIB)
+    assert found.best is not None
+    us = found.best.step_us
+    assert found._trials(5 * MIB, 10).most_loss == MOST_LOSS
+    assert found._trials(5 * MIB, 10, us).most_loss == 0
+    assert found._trials(5 * MIB, 10, us * 99 // 100).most_loss == pytest.approx(WIN_BACK / 99)
