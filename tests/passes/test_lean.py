@@ -9,7 +9,8 @@ from snplan.analysis.floor import floor
 from snplan.analysis.schedule import build_schedule, saved_tensors
 from snplan.cost.device import load_device
 from snplan.passes.lean import lean_drafts
-from snplan.passes.realise import finish, lowered, step_costs
+from snplan.passes.lower import lowered
+from snplan.passes.realise import finish, step_costs
 from snplan.passes.search import Search, keep_all_candidate
 from snplan.passes.trials import Trials
 
