@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ import numpy as np
 from snplan.arena.problem import FREE, Int64, Problem, live_profile
 
 FEW = 400  # buffers; up to here vectors over the placed ones are quicker than loading compiled code
+COMPILED = "snplan.arena.fitting"
 MANY = 4000  # buffers; from here on lists by time are quicker than one list of all
 NEAR_PEAK = 0.999  # of the peak of live bytes: a tight time
 CROWD = 128  # buffers that start in a stretch of time
@@ -36,9 +38,10 @@ def best_fit(problem: Problem, order: Int64) -> Int64:
 def greedy(problem: Problem, order: Int64, *, smallest_gap: bool) -> Int64:
     """Return offsets of first fit, or of smallest-gap fit, in the given order; fixed buffers are there from the start.
 
-    Problems of more than `FEW` buffers go to a compiled kernel, which gives the same offsets.
+    Problems of more than `FEW` buffers go to a compiled kernel, which gives the same offsets, and smaller ones too once
+    it is loaded.
     """
-    place = place_interpreted if len(problem) <= FEW else place_compiled
+    place = place_compiled if len(problem) > FEW or COMPILED in sys.modules else place_interpreted
     return place(problem, order, smallest_gap=smallest_gap)
 
 

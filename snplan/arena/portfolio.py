@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from snplan.arena.effort import Effort, greedy_work
-from snplan.arena.heuristics import FEW, ORDERS, by_duration, place_compiled, place_interpreted
+from snplan.arena.heuristics import FEW, ORDERS, by_duration, greedy, place_compiled
 from snplan.arena.problem import Int64, Problem, height_of, lower_bound
 from snplan.arena.skyline import skyline
 
@@ -56,7 +56,7 @@ def _greedy_orders(problem: Problem) -> Iterator[tuple[Int64, bool]]:
 
 
 def _placed(problem: Problem, order: Int64, *, smallest_gap: bool = False, compiled: bool = False) -> Placement:
-    place = place_compiled if compiled or len(problem) > FEW else place_interpreted
+    place = place_compiled if compiled else greedy
     offsets = place(problem, order, smallest_gap=smallest_gap)
     return Placement(offsets=offsets, height=height_of(problem, offsets), order=order)
 

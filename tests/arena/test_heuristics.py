@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+from typing import Any
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from property.problems import fixed_problems, problems
 
+from snplan.arena import heuristics
 from snplan.arena.heuristics import (
+    COMPILED,
     ORDERS,
     best_fit,
     by_area,
@@ -131,3 +138,24 @@ def test_first_fit_agrees_with_a_byte_by_byte_search(problem: Problem) -> None:
             offset += 1
         found[i] = offset
     assert first_fit(problem, order).tolist() == [found[i] for i in range(len(problem))]
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_few_buffers_are_placed_by_compiled_code_only_once_it_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, loaded: bool
+) -> None:
+    used: list[str] = []
+    for name in ("place_compiled", "place_interpreted"):
+        way = getattr(heuristics, name)
+
+        def noted(*args: Any, way: Any = way, name: str = name, **named: Any) -> Any:
+            used.append(name)
+            return way(*args, **named)
+
+        monkeypatch.setattr(heuristics, name, noted)
+    if loaded:
+        importlib.import_module(COMPILED)
+    else:
+        monkeypatch.delitem(sys.modules, COMPILED, raising=False)
+    assert first_fit(GAPS, np.arange(6)).tolist() == [0, 2, 8, 10, 13, 2]
+    assert used == ["place_compiled" if loaded else "place_interpreted"]
