@@ -39,6 +39,9 @@ FEW_OPS = 1000
 LOWER_SKETCHES = 4  # of those for the budget itself there is at least one for a lower target
 WIN_BACK = 4  # what is lost to fragmentation buys so many times the sketches that other losses do
 LOWER_TARGETS = (0.985, 0.96, 0.9, 0.8, 0.65)
+# Where a plan takes more by that part than the ops alone: targets, in parts of the budget, at which its drafts are
+# changed on, and the work for each of them, in parts of what was done so far.
+SWING_LOSS, SWINGS, SWING_WORK = 0.04, (1.05, 0.95), 0.25
 
 
 @dataclass(kw_only=True)
@@ -91,6 +94,7 @@ class Search:
     def _search(self, everything: Candidate) -> None:
         left = self._allowance()
         trials = self._tried(everything, self.budget, left)
+        self._swing(trials)
         left -= trials.work
         if not trials.host_suffices():
             trials = self._leaner(trials)
@@ -124,6 +128,24 @@ class Search:
             trials.improve(draft)
         trials.shake()
         return trials
+
+    def _swing(self, trials: Trials) -> None:
+        """Look for better drafts by way of what is best with a little more memory, and with a little less.
+
+        Where the search got stuck matters less then: more memory seldom makes a plan slower.
+        """
+        spent, before = trials.work, trials.times[trials.ranked()[0]]
+        for part in SWINGS:
+            if trials.is_over() or not trials.host_suffices() or before <= self._least_us * (1 + SWING_LOSS):
+                return
+            near = self._trials(max(int(self.budget * part), self.floor.bytes), int(spent * SWING_WORK))
+            near.extra = 0
+            for there, back in ((trials, near), (near, trials)):
+                for draft in there.ranked()[:STARTS]:
+                    back.improve(draft)
+            trials.work += near.work
+        if trials.times[trials.ranked()[0]] < before:
+            trials.shake()
 
     def _leaner(self, trials: Trials) -> Trials:
         """Trials of drafts that recompute more, so that the host has room; the least that was asked for is noted."""

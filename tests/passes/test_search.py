@@ -172,6 +172,34 @@ def test_improving_never_ends_slower() -> None:
     assert trials.times[trials.ranked()[0]] <= trials.times[found]
 
 
+def stuck(step: IndexedStep, target: int) -> tuple[Search, Trials]:
+    """A search and its trials for `target`, of which one draft is known: all drops but the first."""
+    costs = costs_of(step)
+    trials = Trials(step=step, costs=costs, target=target, allowance=10**6)
+    trials.time(Draft(dropped=frozenset(step.names.index(f"t{i}") for i in range(2, 12))))
+    return Search(step=step, costs=costs, budget=target, floor=floor(step)), trials
+
+
+def test_drafts_of_more_and_of_less_memory_are_tried_where_much_is_lost() -> None:
+    found, trials = stuck(tall(12, us=5), 6 * MIB)
+    (start,) = trials.times
+    before, spent = trials.times[start], trials.work
+    found._swing(trials)
+    assert trials.times[trials.ranked()[0]] < before
+    assert trials.work > spent
+
+
+def test_nothing_swings_where_little_is_lost_or_the_work_is_done() -> None:
+    for allowance, us in ((0, 5), (10**6, 10**6)):
+        found, trials = stuck(tall(12, us=us), 6 * MIB)
+        trials.allowance = allowance
+        if us > 5:
+            trials.time(Draft())  # copies of 30 us hide behind ops of a second
+        known = dict(trials.times)
+        found._swing(trials)
+        assert trials.times == known
+
+
 def test_a_lower_target_at_some_positions_is_met_there() -> None:
     step = tall(8)
     residency = Residency(build_schedule(step))
