@@ -201,7 +201,7 @@ class Search:
         return Trial(
             size=size,
             fits=not slow,
-            reason=f"{time / max(1, keep_all):.3f} times the keep-all plan's step time" if slow else "",
+            reason=_slow_text(time, keep_all, self.max_slowdown) if self.max_slowdown is not None and slow else "",
             floor_bytes=lowest,
             arena_bytes=report["arena_bytes"],
             step_time_us=time,
@@ -261,3 +261,10 @@ def bisect(fits: Callable[[int], bool], low: int, high: int) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
+
+
+def _slow_text(time: int, keep_all: int, limit: float) -> str:
+    """Why a plan is too slow, with digits enough to tell its factor from the limit."""
+    factor = time / max(1, keep_all)
+    shown = next((text for digits in range(3, 9) if float(text := f"{factor:.{digits}f}") > limit), f"{factor!r}")
+    return f"{shown} times the keep-all plan's step time, above --max-slowdown {limit:g}"

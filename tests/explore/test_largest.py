@@ -155,3 +155,17 @@ def test_a_real_model() -> None:
     assert make(found.found.size).lowest.bytes <= room < make(found.found.size + 1).lowest.bytes
     assert found.found.arena_bytes is not None
     assert found.found.arena_bytes <= room
+
+
+@pytest.mark.parametrize(
+    ("time", "keep_all", "limit", "shown"),
+    [
+        (1500, 1000, 1.2, "1.500 times the keep-all plan's step time, above --max-slowdown 1.2"),
+        (79161, 71941, 1.1, "1.1004 times the keep-all plan's step time, above --max-slowdown 1.1"),
+        (10_000_001, 10_000_000, 1.0, "1.0000001 times the keep-all plan's step time, above --max-slowdown 1"),
+    ],
+)
+def test_a_plan_that_is_a_little_too_slow_is_not_shown_at_the_limit(
+    time: int, keep_all: int, limit: float, shown: str
+) -> None:
+    assert largest._slow_text(time, keep_all, limit) == shown
