@@ -47,6 +47,7 @@ class Residency:
     """Mutable choice of evicted gaps over one schedule, with the live bytes of each position kept up to date.
 
     `engine` has the engine of each op as an index of `IndexedStep.engines`, `ceiling` the last one that it may have.
+    `returning` are persistent values that start and end the step on the device even where they leave it in between.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -58,6 +59,7 @@ class Residency:
         self._isolated_sorted: list[int] = []
         self.partner = _partners(schedule)
         self.in_host: set[int] = set()
+        self.returning: set[int] = set()
         self.joins = _dying_joins(schedule, self.events)
         self.ceiling = [len(choices) - 1 for choices in schedule.step.engines]
         self.engine = list(self.ceiling)
@@ -150,16 +152,29 @@ class Residency:
         self._change = None
 
     def evict(self, value: int, index: int) -> list[Gap]:
-        """Put gap `index` of `value` into host memory; a persistent value then starts and ends its step there.
+        """Put gap `index` of `value` into host memory; a persistent value that does not return starts and ends there.
 
         Returns the gaps that this evicted.
         """
         if index in self.evicted[value]:
             return []
         gaps = [self._toggle(value, index, evict=True)]
-        if value in self.partner and value not in self.in_host:
+        if value in self.partner and value not in self.in_host and not self._returns(value, index):
             gaps += self.send_home_to_host(value)
         return gaps
+
+    def let_return(self, source: int) -> None:
+        """Let a persistent tensor, given by its value at the start, leave and be back where it was when the step ends.
+
+        Without effect where its update cannot go in place: then the new value has bytes of its own.
+        """
+        last = self.partner[source][1]
+        birth = self.schedule.values[last].birth
+        if source == last or (birth >= 0 and (last, source) in self.joins[birth]):
+            self.returning.update((source, last))
+
+    def _returns(self, value: int, index: int) -> bool:
+        return value in self.returning and not self.is_home(value, index)
 
     def send_home_to_host(self, value: int) -> list[Gap]:
         """Make host memory the place where a persistent tensor starts and ends its step; the gaps this evicted."""

@@ -30,12 +30,14 @@ class Leanings:
     staying  tensors that are evicted last, persistent ones with their next value
     leaving  tensors whose values are evicted in their longest gap, whatever room there is
     slowed   (op, engine): ops that take no faster engine than that
+    coming   persistent tensors that start and end the step on the device even where they leave it in between
     """
 
     patient: frozenset[int] = frozenset()
     staying: frozenset[int] = frozenset()
     leaving: frozenset[int] = frozenset()
     slowed: frozenset[tuple[int, int]] = frozenset()
+    coming: frozenset[int] = frozenset()
 
 
 NO_LEANINGS = Leanings()
@@ -57,6 +59,8 @@ def fit(
     """
     limit = np.full(residency.live.size, budget, np.int64) if target is None else target
     _slow_down(residency, leanings)
+    for tensor in sorted(leanings.coming):
+        residency.let_return(residency.schedule.step.sources.index(tensor))
     if bool((residency.live <= limit).all()):
         return True
     _lower_hopeless(residency, budget)

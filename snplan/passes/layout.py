@@ -71,6 +71,13 @@ class Layout:
         index = bisect_right(stays, position, key=lambda stay: stay.start) - 1
         return self.stay_buffer[value][index]
 
+    def tied(self) -> list[tuple[int, int]]:
+        """(first, last) buffers of persistent tensors that leave the device and return to the same bytes of it."""
+        residency = self.residency
+        ends = [pair for pair in dict.fromkeys(residency.partner.values()) if residency.returning.issuperset(pair)]
+        pairs = [(self.stay_buffer[a][0], self.stay_buffer[b][-1]) for a, b in ends if a not in residency.in_host]
+        return [(first, last) for first, last in pairs if first != last]
+
     def moving(self) -> list[int]:
         """Values that may be in host memory at some time, ascending: all that are, and few others."""
         residency = self.residency

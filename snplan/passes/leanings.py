@@ -39,6 +39,7 @@ def leaned(draft: Draft, sketch: Sketch, costs: Costs, budget: int) -> Iterator[
             found.update(dict.fromkeys(_slowed(near, engine) for near in (draft, *kept)))
         found.pop(draft, None)
         yield list(found)
+    yield list(dict.fromkeys(_coming(draft, sketch)))
     yield list(_less(draft))
 
 
@@ -57,6 +58,16 @@ def _slowed(draft: Draft, engine: tuple[int, int]) -> Draft:
     return draft.leaning(slowed=frozenset({*others, engine}))
 
 
+def _coming(draft: Draft, sketch: Sketch) -> Iterator[Draft]:
+    """Drafts in which large tensors that start and end in host memory are on the device then: one, or several."""
+    residency = sketch.layout.residency
+    schedule, size = residency.schedule, residency.size
+    away = {schedule.values[v].tensor for v in residency.in_host if v < len(schedule.step.sources)}
+    large = sorted((t for t in away if size[t] >= SMALL_BYTES), key=lambda t: (-size[t], t))[:MOST_TENSORS]
+    for chosen in (*((t,) for t in large), *(large[:count] for count in range(2, len(large) + 1))):
+        yield draft.leaning(coming=draft.leanings.coming.union(chosen))
+
+
 def _less(draft: Draft) -> Iterator[Draft]:
     """The draft with one leaning less each."""
     leanings = draft.leanings
@@ -64,6 +75,8 @@ def _less(draft: Draft) -> Iterator[Draft]:
         yield draft.leaning(staying=leanings.staying - {tensor})
     for tensor in sorted(leanings.leaving):
         yield draft.leaning(leaving=leanings.leaving - {tensor})
+    for tensor in sorted(leanings.coming):
+        yield draft.leaning(coming=leanings.coming - {tensor})
     for engine in sorted(leanings.slowed):
         yield draft.leaning(slowed=leanings.slowed - {engine})
 

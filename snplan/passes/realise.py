@@ -17,7 +17,7 @@ import numpy as np
 from snplan.analysis.index import IndexedStep
 from snplan.analysis.residency import Live, Residency
 from snplan.analysis.schedule import Schedule
-from snplan.arena.problem import Problem, make_problem
+from snplan.arena.problem import FREE, Problem, make_problem
 from snplan.arena.solve import assign
 from snplan.arena.wishes import Fit, fit_within, shortfall
 from snplan.cost.device import Device
@@ -138,8 +138,11 @@ def place(
 ) -> list[int] | None:
     """Offsets of the layout's buffers within `capacity` (None: as low as found), or None; `effort` in seconds.
 
-    `intervals` say when buffers are live, where that is not at the positions of the layout.
+    `intervals` say when buffers are live, where that is not as in the layout: none are found then for a layout with
+    tensors that return, whose buffers are apart in positions and may overlap in other intervals.
     """
+    if intervals is not None and layout.tied():
+        return None
     offsets = placed(layout, capacity, effort, intervals)
     top = max((offset + b.size for offset, b in zip(offsets, layout.buffers, strict=True)), default=0)
     return None if capacity is not None and top > capacity else offsets
@@ -155,7 +158,16 @@ def placed(layout: Layout, capacity: int | None, effort: float, intervals: Inter
 
 
 def _problem(layout: Layout, intervals: Intervals) -> Problem:
-    return make_problem(intervals, [b.size for b in layout.buffers])
+    """What is to be placed: tensors that return have the lowest bytes, the largest first."""
+    sizes = [b.size for b in layout.buffers]
+    tied = sorted(layout.tied(), key=lambda pair: (-sizes[pair[0]], pair))
+    if not tied:
+        return make_problem(intervals, sizes)
+    fixed, top = [FREE] * len(sizes), 0
+    for first, last in tied:
+        fixed[first] = fixed[last] = top
+        top += sizes[first]
+    return make_problem(intervals, sizes, fixed)
 
 
 def finish(layout: Layout, offsets: list[int], costs: Costs) -> Candidate:
@@ -200,7 +212,10 @@ def realise(
         if found.complete:
             _grant(layout, found)
             return finish(layout, found.offsets.tolist(), costs)
-        _lower(limit, residency, *shortfall(needs, found))
+        aside = _in_the_way(layout, found)
+        if aside <= leanings.leaving:
+            _lower(limit, residency, *shortfall(needs, found))
+        leanings = replace(leanings, leaving=leanings.leaving | aside)
     return None
 
 
@@ -210,6 +225,22 @@ def _grant(layout: Layout, found: Fit) -> None:
         buffer.start, buffer.stop = start, stop
     moved = [replace(copy, position=layout.buffers[copy.buffer].start) for copy in layout.prefetches]
     layout.prefetches = sorted(moved, key=lambda copy: copy.position)
+
+
+def _in_the_way(layout: Layout, found: Fit) -> frozenset[int]:
+    """Tensors that found no room, and are beside a tensor that returns at some time.
+
+    What returns has the same bytes at both ends of the step, so others may have to change places in between.
+    """
+    values, buffers = layout.residency.schedule.values, layout.buffers
+    tied = [buffers[b].need for pair in layout.tied() for b in pair]
+    crossing = {b for b in found.misfits.tolist() if _meets(buffers[b].need, tied)}
+    held = zip(values, layout.stay_buffer, strict=True)
+    return frozenset(record.tensor for record, own in held if not crossing.isdisjoint(own))
+
+
+def _meets(span: tuple[int, int], others: Sequence[tuple[int, int]]) -> bool:
+    return any(start < span[1] and span[0] < stop for start, stop in others)
 
 
 def _lower(limit: Live, residency: Residency, times: Live, lacking: Live) -> None:

@@ -17,6 +17,8 @@ from functools import cached_property
 from snplan.analysis.floor import Floor, working_set
 from snplan.analysis.index import IndexedStep
 from snplan.analysis.schedule import build_schedule
+from snplan.cost.bounds import lower_bound_us
+from snplan.passes.fill import refilled
 from snplan.passes.improve import Draft
 from snplan.passes.large import LARGE_STEP, LargeStep
 from snplan.passes.lean import lean_drafts
@@ -24,6 +26,7 @@ from snplan.passes.lower import lowered
 from snplan.passes.realise import Candidate, Costs, isolated, keep_all, realise
 from snplan.passes.recompute import bottlenecks, drop_order, drops_that_free, worth_moving
 from snplan.passes.trials import LEAST_GAIN, MOST_LOSS, Trials
+from snplan.passes.wander import wander
 
 # What the link can move in the forward pass, in parts of which it is left the tensors that are dearest to recompute,
 # and the bound on a recomputed segment in parts of the budget.
@@ -38,6 +41,9 @@ FIRST_ACTIONS, SKETCHED_ACTIONS, MORE_ACTIONS = 12_000, 80_000, 25_000
 FEW_OPS = 1000
 LOWER_SKETCHES = 4  # of those for the budget itself there is at least one for a lower target
 WIN_BACK = 4  # what is lost to fragmentation buys so many times the sketches that other losses do
+FEW_OPS_IN_ORDER, LOSS_TO_FILL = 256, 0.05  # orders are tried in steps of so many ops that lose that part of their time
+GAP = 0.1  # above the lower bound: where drafts are further from it, so many actions are sketched at random, and
+WANDERED, WANDERED_PER_US = 450_000, 40  # no more than so many for each microsecond of the step
 LOWER_TARGETS = (0.985, 0.96, 0.9, 0.8, 0.65)
 # Where a plan takes more by that part than the ops alone: targets, in parts of the budget, at which its drafts are
 # changed on, and the work for each of them, in parts of what was done so far.
@@ -100,6 +106,9 @@ class Search:
             trials = self._leaner(trials)
         if not trials.host_suffices():
             return
+        trials = self._filled(trials)
+        if self._has_gap(trials):
+            wander(trials, min(WANDERED, WANDERED_PER_US * self._least_us))
         self._finish(trials)
         shortest = min(trials.times.values())
         for part in LOWER_TARGETS:
@@ -146,6 +155,31 @@ class Search:
             trials.work += near.work
         if trials.times[trials.ranked()[0]] < before:
             trials.shake()
+
+    def _filled(self, trials: Trials) -> Trials:
+        """Trials of the best draft in an order in which its stalls are filled, where that helps a short step."""
+        draft = trials.ranked()[0]
+        if len(self.step.ops) > FEW_OPS_IN_ORDER or trials.times[draft] < self._least_us * (1 + LOSS_TO_FILL):
+            return trials
+        found = refilled(trials, draft)
+        if found is None:
+            return trials
+        self._finish(trials)
+        route, self.step = self.step, found[0]
+        filled = self._trials(self.budget, self._allowance())
+        filled.improve(found[1])
+        filled.shake()
+        if filled.host_suffices():
+            return filled
+        self.step = route
+        return trials
+
+    def _has_gap(self, trials: Trials) -> bool:
+        """Whether the best draft of a short step takes much longer than the lower bound says any plan must."""
+        us = trials.times[trials.ranked()[0]]
+        if len(self.step.ops) > FEW_OPS_IN_ORDER or us < self._least_us * (1 + GAP):
+            return False
+        return us > lower_bound_us(self.step, self.costs.device, self.budget) * (1 + GAP)
 
     def _leaner(self, trials: Trials) -> Trials:
         """Trials of drafts that recompute more, so that the host has room; the least that was asked for is noted."""
