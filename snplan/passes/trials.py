@@ -22,7 +22,7 @@ HALVINGS = 2
 PATIENCE = 8
 RECENT = 32
 MOST_LOSS = 0.1  # more than that is worth no more sketches
-LEAN_NEAR = 1.01  # times the least time
+LEAN_NEAR = 1.05  # times the least time
 LEAST_GAIN = 3000  # a change has to save one such part of the step
 
 
