@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
+
+_DISK_FAILS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 class ExitCode(IntEnum):
@@ -73,3 +76,11 @@ class RunError(SnplanError):
     """A run failed (SNP-R...)."""
 
     exit_code = ExitCode.RUN_FAILED
+
+
+def unwritten(what: str, error: OSError, *, code: str) -> SnplanError:
+    """Why `what` was not written: RunError (SNP-R030) where the disk is full or fails, else UsageError (`code`)."""
+    reason = (error.strerror or str(error)).lower()
+    if error.errno in _DISK_FAILS:
+        return RunError("SNP-R030", f"{what} cannot be written: {reason}; make room and try again")
+    return UsageError(code, f"{what} cannot be written: {reason}; choose another path")

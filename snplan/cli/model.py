@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from snplan.cli import files, options, output
-from snplan.errors import UsageError
+from snplan.errors import UsageError, unwritten
 from snplan.units import format_bytes
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def model(
     try:
         models.save(built, target)
     except OSError as error:
-        raise UsageError("SNP-U011", f"the model file {target} cannot be written: {error.strerror or error}") from error
+        raise unwritten(f"the model file {target}", error, code="SNP-U011") from error
     output.note(_described(target, len(built.graph.node)))
     return 0
 

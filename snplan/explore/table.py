@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from snplan.errors import UsageError
+from snplan.errors import UsageError, unwritten
 from snplan.explore.sweep import FEASIBLE, INFEASIBLE, UNKNOWN, Figures, Point
 from snplan.report.files import write_report
 
@@ -42,17 +42,17 @@ class SweepFile:
         return [self._point(number, row) for number, row in enumerate(rows, start=2)]
 
     def write(self, points: Iterable[Point]) -> None:
-        """Writes the file anew, whole or not at all. Raises UsageError (SNP-U011) where it cannot be written."""
+        """Writes the file anew, whole or not at all. Raises `snplan.errors.unwritten` where that fails."""
         lines = [",".join(COLUMNS), *map(self._line, points)]
         write_report(self.path, "".join(f"{line}\n" for line in lines), what="CSV")
 
     def append(self, point: Point) -> None:
-        """Adds a line to the file. Raises UsageError (SNP-U011) where it cannot be written."""
+        """Adds a line to the file. Raises `snplan.errors.unwritten` where that fails."""
         try:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(f"{self._line(point)}\n")
         except OSError as error:
-            raise UsageError("SNP-U011", f"the CSV {self.path} cannot be written: {error}") from error
+            raise unwritten(f"the CSV {self.path}", error, code="SNP-U011") from error
 
     def _line(self, point: Point) -> str:
         figures = asdict(point.figures) if point.figures is not None else dict.fromkeys(FIGURES, "")

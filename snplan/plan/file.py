@@ -6,7 +6,6 @@ decompressed are refused. Whether the plan is sound is for `snplan.plan.verify` 
 
 from __future__ import annotations
 
-import errno
 import gzip
 import io
 import math
@@ -20,14 +19,13 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from snplan.errors import PlanError, RunError, SnplanError, UsageError
+from snplan.errors import PlanError, UsageError, unwritten
 from snplan.plan.model import FORMAT, StepPlan
 
 MAX_BYTES = 1 << 31
 """Most bytes of JSON that are read: a plan of ten million actions."""
 
 _CHUNK = 1 << 20
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 _DECODER = msgspec.json.Decoder(StepPlan)
 _TABLES = frozenset({"tensors", "ops", "buffers", "slots", "resident", "persistent", "outputs", "actions"})
@@ -190,7 +188,7 @@ def write_plan(plan: StepPlan, path: str | os.PathLike[str]) -> None:
         else:
             _replace(Path(os.path.realpath(target)), data)
     except OSError as error:
-        raise _unwritten(target, len(data), error) from error
+        raise unwritten(f"plan {target} ({len(data):,} bytes)", error, code="SNP-U031") from error
 
 
 def _compressed(data: bytes, target: str) -> bytes:
@@ -232,14 +230,6 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-def _unwritten(target: str, size: int, error: OSError) -> SnplanError:
-    reason = _reason(error)
-    if error.errno in _FULL:
-        message = f"plan {target} ({size:,} bytes) cannot be written: {reason}; make room and try again"
-        return RunError("SNP-R030", message)
-    return UsageError("SNP-U031", f"plan {target} cannot be written: {reason}; choose another path")
 
 
 def _reason(error: OSError) -> str:

@@ -37,8 +37,8 @@ def test_a_full_disk_is_no_bug(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(models, "save", full)
-    assert main(["model", "mlp", "--light", "-o", str(tmp_path / "m.onnx")]) == 2
-    assert "SNP-U011" in capsys.readouterr().err
+    assert main(["model", "mlp", "--light", "-o", str(tmp_path / "m.onnx")]) == 7
+    assert "SNP-R030" in capsys.readouterr().err
 
 
 def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:

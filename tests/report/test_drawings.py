@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
@@ -14,7 +16,7 @@ from msgspec.structs import replace
 
 from snplan.cost.simulate import Timeline
 from snplan.cost.timed import plan_timeline
-from snplan.errors import UsageError
+from snplan.errors import SnplanError, UsageError
 from snplan.plan.model import Alloc, Extent, Free, Run, StepPlan
 from snplan.plan.timeline import BREAKDOWN, breakdown, live_bytes, live_set
 from snplan.report.addresses import MOST, address_chart, blocks
@@ -162,3 +164,25 @@ def test_a_report_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="SNP-U011"):
         write_report(folder, "text", what="page")
     assert list(tmp_path.iterdir()) == [folder]
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(errno.ENOSPC, "SNP-R030"), (errno.EDQUOT, "SNP-R030"), (errno.EACCES, "SNP-U011")]
+)
+def test_a_report_that_the_disk_refuses_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: str
+) -> None:
+    path = tmp_path / "o.html"
+    path.write_text("old")
+
+    def refused(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "replace", refused)
+    with pytest.raises(SnplanError) as caught:
+        write_report(path, "new", what="page")
+    assert caught.value.code == code
+    assert caught.value.exit_code == (7 if code == "SNP-R030" else 2)
+    assert str(path) in caught.value.message
+    assert os.strerror(number).lower() in caught.value.message
+    assert [entry.read_text() for entry in tmp_path.iterdir()] == ["old"]
