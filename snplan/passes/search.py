@@ -166,7 +166,8 @@ class Search:
             return trials
         self._finish(trials)
         route, self.step = self.step, found[0]
-        filled = self._trials(self.budget, self._allowance())
+        filled = self._trials(self.budget, self._allowance() // LOWER_SKETCHES)
+        filled.extra = 0
         filled.improve(found[1])
         filled.shake()
         if filled.host_suffices():
