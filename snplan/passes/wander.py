@@ -27,15 +27,19 @@ T = TypeVar("T")
 
 
 def wander(trials: Trials, actions: int) -> None:
-    """Enter in `trials` the best drafts that random changes of its best one lead to; some `actions` are sketched."""
+    """Enter in `trials` the best drafts that random changes of its best one lead to; some `actions` are sketched.
+
+    A draft that was sketched before counts as one action an op, so that small steps come to an end.
+    """
     walk = Walk(trials)
     draft = trials.ranked()[0]
     us = trials.measured(draft)
     hottest = us // HOTTEST
-    start = trials.work
-    while (done := trials.work - start) < actions and not trials.interrupted():
-        near = walk.changed(draft)
+    done = 0
+    while done < actions and not trials.interrupted():
+        near, before = walk.changed(draft), trials.work
         found = trials.measured(near)
+        done += max(trials.work - before, len(trials.step.ops))
         if found < us + hottest * (actions - done) // actions:
             draft, us = near, found
 

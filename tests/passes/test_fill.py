@@ -130,3 +130,11 @@ def test_random_changes_are_the_same_every_time_and_lose_nothing() -> None:
         assert found.step_us == trials.times[best] < start
         times.append(trials.times)
     assert times[0] == times[1]
+
+
+def test_random_changes_end_where_nothing_can_change() -> None:
+    step = weighted()
+    trials = Trials(step=step, costs=costs_of(step), target=1 << 40, allowance=1)  # no tensor is large beside that
+    before = trials.time(Draft())
+    wander(trials, 1000)
+    assert trials.times == {Draft(): before}
