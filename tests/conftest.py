@@ -13,6 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# Tests say nothing of times: the first call of a kernel compiles it. Every run tries the same examples;
+# `--hypothesis-profile random` tries others.
+settings.register_profile("random", deadline=None)
+settings.register_profile("same", deadline=None, derandomize=True)
+settings.load_profile("same")
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
