@@ -70,7 +70,7 @@ def orders(sketch: Sketch, costs: Costs) -> Iterator[list[int]]:
     edges = _edges(schedule.step)
     for loss in found:
         op, pinch = schedule.runs[loss.position], _last_first_run(sketch, loss)
-        if op < schedule.step.backward or not schedule.first[loss.position]:
+        if op < schedule.step.backward or not schedule.first[loss.position] or pinch >= op:
             continue
         for us in (loss.us, 2 * loss.us):
             for pushed, pulled in ((True, True), (True, False), (False, True)):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from solver.steps import budgets, random_graph, slow_link, step_of
 from tests_support import Line, indexed_of
 
+from snplan.analysis.floor import floor
 from snplan.analysis.index import IndexedStep
 from snplan.analysis.residency import Residency
-from snplan.analysis.schedule import build_schedule
+from snplan.analysis.schedule import build_schedule, saved_tensors
 from snplan.cost.device import load_device
 from snplan.ir import Phase, Role
 from snplan.passes.evict import Leanings, fit
@@ -138,3 +140,23 @@ def test_random_changes_end_where_nothing_can_change() -> None:
     before = trials.time(Draft())
     wander(trials, 1000)
     assert trials.times == {Draft(): before}
+
+
+@pytest.mark.parametrize("seed", [1, 2, 4, 5, 6, 7, 9, 10, 12])
+def test_an_order_has_every_op_once_and_after_what_it_needs(seed: int) -> None:
+    step = step_of(random_graph(12, seed), seed)
+    costs = step_costs(step, slow_link())
+    tried = 0
+    for target in budgets(step, floor(step).bytes * 2, 4):
+        trials = Trials(step=step, costs=costs, target=target, allowance=200)
+        for draft in (Draft(), Draft(dropped=frozenset(saved_tensors(step)))):
+            found = trials.sketch(draft)
+            for order in orders(found, costs) if found is not None else ():
+                tried += 1
+                assert sorted(order) == list(range(len(step.ops)))
+                place = {op: position for position, op in enumerate(order)}
+                for op, reads in enumerate(step.reads):
+                    assert all(step.producer[t] < 0 or place[step.producer[t]] < place[op] for t in reads)
+                    replaced = [step.producer[step.becomes[t]] for t in reads if t in step.becomes]
+                    assert all(writer < 0 or place[op] <= place[writer] for writer in replaced)
+    assert tried
