@@ -15,7 +15,7 @@ from typing import TypeAlias
 from snplan.analysis.index import IndexedStep
 from snplan.passes.improve import Draft, Loss, stalls
 from snplan.passes.realise import Costs, Sketch
-from snplan.passes.reorder import in_order
+from snplan.passes.reorder import edges_of, in_order, readers_of
 from snplan.passes.trials import LEAST_GAIN, Trials
 
 MOST_STALLS = 6
@@ -67,7 +67,7 @@ def orders(sketch: Sketch, costs: Costs) -> Iterator[list[int]]:
     """Orders of the ops of a sketch's step, each of which fills one of its longest stalls."""
     schedule = sketch.layout.residency.schedule
     found = sorted(stalls(sketch, costs), key=lambda loss: (-loss.us, loss.position))[:MOST_STALLS]
-    edges = _edges(schedule.step)
+    edges = edges_of(schedule.step, readers_of(schedule.step))
     for loss in found:
         op, pinch = schedule.runs[loss.position], _last_first_run(sketch, loss)
         if op < schedule.step.backward or not schedule.first[loss.position] or pinch >= op:
@@ -87,24 +87,6 @@ def _last_first_run(sketch: Sketch, loss: Loss) -> int:
         position -= 1
     op = schedule.runs[position] if position >= 0 else -1
     return op if op >= schedule.step.backward else -1
-
-
-def _edges(step: IndexedStep) -> tuple[Edges, Edges]:
-    """What each op waits for (writers of what it reads, readers of what it replaces), and what waits for it."""
-    readers: list[list[int]] = [[] for _ in step.names]
-    for op, reads in enumerate(step.reads):
-        for tensor in reads:
-            readers[tensor].append(op)
-    before = [[step.producer[t] for t in reads if step.producer[t] >= 0] for reads in step.reads]
-    for tensor, after in step.becomes.items():
-        writer = step.producer[after]
-        if writer >= 0:
-            before[writer] += [reader for reader in readers[tensor] if reader != writer]
-    behind: list[list[int]] = [[] for _ in step.ops]
-    for op, earlier in enumerate(before):
-        for other in earlier:
-            behind[other].append(op)
-    return before, behind
 
 
 def _order(

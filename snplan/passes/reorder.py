@@ -80,8 +80,8 @@ class Refinement:
         self.work = work
         self.order: list[int] = [*range(len(step.ops))]
         self.position: list[int] = [*self.order]
-        self.readers = _readers(step)
-        self.before, self.after = _edges(step, self.readers)
+        self.readers = readers_of(step)
+        self.before, self.after = edges_of(step, self.readers)
         kept = {*step.becomes.values(), *step.outputs}
         end = len(step.ops)
         self.last = [end if t in kept else max(readers, default=-1) for t, readers in enumerate(self.readers)]
@@ -284,7 +284,7 @@ class Refinement:
         return any(reader not in group and self.position[reader] >= start for reader in readers)
 
 
-def _readers(step: IndexedStep) -> list[list[int]]:
+def readers_of(step: IndexedStep) -> list[list[int]]:
     """The ops that read each tensor."""
     readers: list[list[int]] = [[] for _ in step.names]
     for op, reads in enumerate(step.reads):
@@ -293,7 +293,7 @@ def _readers(step: IndexedStep) -> list[list[int]]:
     return readers
 
 
-def _edges(step: IndexedStep, readers: list[list[int]]) -> tuple[list[list[int]], list[list[int]]]:
+def edges_of(step: IndexedStep, readers: list[list[int]]) -> tuple[list[list[int]], list[list[int]]]:
     """The ops that each op comes after, and those that come after it: data, and updates after other readers."""
     found: list[dict[int, None]] = [{} for _ in step.ops]
     for op, reads in enumerate(step.reads):
