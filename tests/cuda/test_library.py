@@ -112,12 +112,7 @@ def test_every_engine_in_pieces() -> None:
     """Engines by name, each with the workspace that a piece of it needs and a partial filter."""
     attrs: dict[str, Any] = {"strides": [1, 1], "pads": [1] * 4, "dilations": [1, 1], "group": 1}
     x, w, dy = normal(8, 32, 28, 28), normal(64, 32, 3, 3, seed=1), normal(8, 64, 28, 28, seed=2)
-    calls: list[tuple[str, list[Array], dict[str, Any]]] = [
-        ("conv", [x, w], attrs),
-        ("conv_transpose", [dy, w], {**attrs, "shape": list(x.shape)}),
-        ("conv_filter", [x, dy], {**attrs, "shape": list(w.shape)}),
-    ]
-    for kind, inputs, given in calls:
+    for kind, inputs, given in plain_directions(x, w, dy, attrs):
         right = expected(kind, inputs, given)
         parts = [inputs[0][:2], inputs[1][:2] if kind == "conv_filter" else inputs[1]]
         piece = {**given, "shape": [2, *given["shape"][1:]]} if kind == "conv_transpose" else given
@@ -133,6 +128,17 @@ def test_every_engine_in_pieces() -> None:
                 precision="fp32",
             )
             assert distance(found, right) <= 1e-5, (kind, name)
+
+
+def plain_directions(
+    x: Array, w: Array, dy: Array, attrs: dict[str, Any]
+) -> list[tuple[str, list[Array], dict[str, Any]]]:
+    """Kind, inputs and attributes of a convolution and of its two gradients."""
+    return [
+        ("conv", [x, w], attrs),
+        ("conv_transpose", [dy, w], {**attrs, "shape": list(x.shape)}),
+        ("conv_filter", [x, dy], {**attrs, "shape": list(w.shape)}),
+    ]
 
 
 def engines_of(kind: str, inputs: list[Array], result: Array, attrs: dict[str, Any]) -> list[tuple[int, str, int]]:
@@ -154,12 +160,7 @@ def test_every_engine_of_fp32_is_exact(size: int) -> None:
     attrs: dict[str, Any] = {"strides": [1, 1], "pads": pads, "dilations": [1, 1], "group": 1}
     x, w = normal(4, 32, 27, 27), normal(64, 32, size, size, seed=1)
     dy = normal(4, 64, 27, 27, seed=2) * (np.random.default_rng(3).random((4, 64, 27, 27)) < 0.05).astype(np.float32)
-    calls: list[tuple[str, list[Array], dict[str, Any]]] = [
-        ("conv", [x, w], attrs),
-        ("conv_transpose", [dy, w], {**attrs, "shape": list(x.shape)}),
-        ("conv_filter", [x, dy], {**attrs, "shape": list(w.shape)}),
-    ]
-    for kind, inputs, given in calls:
+    for kind, inputs, given in plain_directions(x, w, dy, attrs):
         right = expected(kind, inputs, given)
         offered = engines_of(kind, inputs, right, given)
         assert offered
